@@ -1,0 +1,67 @@
+#pragma once
+// The one way a kernel issues an Ascend IR operator. A kernel names the operator, its operands and attributes;
+// the frame makes operands contiguous, builds ACL descriptors, and hands the command to the current stream.
+//
+//   OpCommand cmd;
+//   cmd.Name("Add").Input(self).Input(other).Output(result).Run();
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <string>
+
+namespace at::native::npu {
+
+class OpCommandImpl;
+
+class OpCommand {
+ public:
+  OpCommand();
+  ~OpCommand();
+  OpCommand(const OpCommand&) = delete;
+  OpCommand& operator=(const OpCommand&) = delete;
+
+  OpCommand& Name(const char* ir_type);
+
+  // A device tensor in its logical shape; copied to contiguous memory first if it is not. A 0-d CPU tensor is
+  // copied by value. An undefined tensor is an absent optional input.
+  OpCommand& Input(const Tensor& input);
+  // Same, with the dims the operator should see (a reshape of the same memory); the tensor must be contiguous.
+  OpCommand& InputAs(const Tensor& input, IntArrayRef dims);
+  // A host value by copy: one element of the given type (0-d), or a 1-D list of int64 or int32.
+  OpCommand& Input(const Scalar& value, ScalarType dtype);
+  OpCommand& Input(IntArrayRef values, ScalarType dtype = ScalarType::Long);
+  // An optional input that is absent.
+  OpCommand& Input();
+  // The raw block of a view's storage from its first element, as a 1-D tensor of `numel` elements: for
+  // AsStrided, ViewCopy and kin, which receive sizes, strides and offset themselves.
+  OpCommand& InputStorage(const Tensor& view, int64_t offset, int64_t numel);
+  OpCommand& OutputStorage(const Tensor& view, int64_t offset, int64_t numel);
+
+  // The output must be contiguous; OutputAs gives the operator other dims for the same memory.
+  OpCommand& Output(const Tensor& output);
+  OpCommand& OutputAs(const Tensor& output, IntArrayRef dims);
+
+  OpCommand& Attr(const char* name, bool value);
+  OpCommand& Attr(const char* name, int64_t value);
+  OpCommand& Attr(const char* name, int value) { return Attr(name, static_cast<int64_t>(value)); }
+  OpCommand& Attr(const char* name, double value);
+  OpCommand& Attr(const char* name, const char* value);
+  OpCommand& Attr(const char* name, const std::string& value) { return Attr(name, value.c_str()); }
+  OpCommand& Attr(const char* name, IntArrayRef value);
+  OpCommand& Attr(const char* name, ArrayRef<double> value);
+  OpCommand& Attr(const char* name, ScalarType value);
+
+  // Puts the command on the current stream of the operands' device. Errors found while launching name the
+  // operator; errors on the device surface at the next synchronisation.
+  void Run();
+
+ private:
+  OpCommandImpl* impl_;  // from a thread-local free list
+};
+
+}  // namespace at::native::npu
