@@ -4,6 +4,8 @@
 //
 //   OpCommand cmd;
 //   cmd.Name("Add").Input(self).Input(other).Output(result).Run();
+//
+// Names of operators and attributes are string literals: their addresses are part of the descriptor cache's key.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -11,7 +13,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
-#include <memory>
+#include <optional>
 #include <string>
 
 namespace at::native::npu {
@@ -27,23 +29,35 @@ class OpCommand {
 
   OpCommand& Name(const char* ir_type);
 
+  // The operator computes element by element: operands that share dense strides (channels-last, transposed) are
+  // submitted in memory order instead of being copied.
+  OpCommand& Elementwise();
+  // Tensor inputs of another dtype are cast to this one first. Host values given without a dtype take it, too.
+  OpCommand& Compute(ScalarType dtype);
+
   // A device tensor in its logical shape; copied to contiguous memory first if it is not. A 0-d CPU tensor is
   // copied by value. An undefined tensor is an absent optional input.
   OpCommand& Input(const Tensor& input);
-  // Same, with the dims the operator should see (a reshape of the same memory); the tensor must be contiguous.
+  OpCommand& InputOptional(const std::optional<Tensor>& input);
+  // Same, with the dims the operator should see (a reshape of the same memory).
   OpCommand& InputAs(const Tensor& input, IntArrayRef dims);
   // A host value by copy: one element of the given type (0-d), or a 1-D list of int64 or int32.
   OpCommand& Input(const Scalar& value, ScalarType dtype);
+  OpCommand& Input(const std::optional<Scalar>& value, ScalarType dtype);
   OpCommand& Input(IntArrayRef values, ScalarType dtype = ScalarType::Long);
   // An optional input that is absent.
   OpCommand& Input();
   // The raw block of a view's storage from its first element, as a 1-D tensor of `numel` elements: for
-  // AsStrided, ViewCopy and kin, which receive sizes, strides and offset themselves.
+  // AsStrided, ViewCopy and kin, which receive sizes, strides and offset themselves. `offset` counts elements of the
+  // view's dtype from the start of the storage.
   OpCommand& InputStorage(const Tensor& view, int64_t offset, int64_t numel);
   OpCommand& OutputStorage(const Tensor& view, int64_t offset, int64_t numel);
 
-  // The output must be contiguous; OutputAs gives the operator other dims for the same memory.
+  // A tensor that is not contiguous is computed aside and copied over. `natural` is the dtype that the operator
+  // gives, where it may differ from the tensor's: the result is then cast.
   OpCommand& Output(const Tensor& output);
+  OpCommand& Output(const Tensor& output, ScalarType natural);
+  // Other dims for the same memory; the tensor must be contiguous.
   OpCommand& OutputAs(const Tensor& output, IntArrayRef dims);
 
   OpCommand& Attr(const char* name, bool value);

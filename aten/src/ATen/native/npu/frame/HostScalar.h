@@ -1,0 +1,15 @@
+#pragma once
+// Single values between Scalar, host memory and 0-d CPU tensors, for any dtype.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+namespace at::native::npu {
+
+// Bytes of one value of `dtype` at `data`.
+Scalar read_scalar(const void* data, ScalarType dtype);
+void write_scalar(const Scalar& value, ScalarType dtype, void* data);
+// The value of a CPU tensor with one element.
+Scalar read_cpu_scalar(const Tensor& tensor);
+
+}  // namespace at::native::npu

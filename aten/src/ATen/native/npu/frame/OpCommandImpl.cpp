@@ -1,0 +1,365 @@
+// Prepares a command: operands become contiguous device memory or host values, the key finds the descriptors.
+
+#include <ATen/native/npu/frame/OpCommandImpl.h>
+
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/HostScalar.h>
+
+#include <acl_loader.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace at::native::npu {
+
+namespace acl = c10::npu::acl;
+
+namespace {
+
+constexpr size_t kPooled = 8;
+constexpr size_t kHostBytes = 4096;
+
+struct Pool {
+  std::vector<OpCommandImpl*> free;
+  ~Pool() {
+    for (auto* impl : free) delete impl;
+    free.clear();
+    closed = true;
+  }
+  bool closed = false;
+};
+
+Pool& pool() {
+  thread_local Pool instance;
+  return instance;
+}
+
+// Appends `bytes` of `data` to words, padded with zeros.
+void append_bytes(KeyWords& words, const void* data, size_t bytes) {
+  const size_t begin = words.size();
+  words.resize(begin + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
+  if (bytes > 0) std::memcpy(words.data() + begin, data, bytes);
+}
+
+// dims of `tensor` as a tensor of order.size() dimensions, taken in that order; strides likewise.
+void in_order(const Tensor& tensor, IntArrayRef order, DimVector& sizes, DimVector& strides) {
+  const auto rank = static_cast<int64_t>(order.size());
+  const int64_t missing = rank - tensor.dim();
+  sizes.resize(rank);
+  strides.resize(rank);
+  for (int64_t i = 0; i < rank; ++i) {
+    const int64_t d = order[i] - missing;
+    sizes[i] = d < 0 ? 1 : tensor.size(d);
+    strides[i] = d < 0 ? 0 : tensor.stride(d);
+  }
+}
+
+}  // namespace
+
+OpCommandImpl* OpCommandImpl::acquire() {
+  Pool& p = pool();
+  if (p.free.empty()) return new OpCommandImpl();
+  OpCommandImpl* impl = p.free.back();
+  p.free.pop_back();
+  return impl;
+}
+
+void OpCommandImpl::release(OpCommandImpl* impl) {
+  impl->clear();
+  Pool& p = pool();
+  if (p.closed || p.free.size() >= kPooled) {
+    delete impl;
+  } else {
+    p.free.push_back(impl);
+  }
+}
+
+OpCommandImpl::~OpCommandImpl() {
+  for (auto* buffer : buffers_) acl::aclDestroyDataBuffer(buffer);
+}
+
+void OpCommandImpl::clear() {
+  for (size_t i = 0; i < num_inputs_; ++i) inputs_[i].tensor.reset();
+  for (size_t i = 0; i < num_outputs_; ++i) outputs_[i].tensor.reset();
+  num_inputs_ = num_outputs_ = 0;
+  name = nullptr;
+  elementwise = false;
+  compute = ScalarType::Undefined;
+  attribute_words_.clear();
+  host_used_ = 0;
+  aside_.clear();
+  prepared_.reset();
+}
+
+Operand& OpCommandImpl::add_input(Operand::Kind kind) {
+  if (num_inputs_ == inputs_.size()) inputs_.emplace_back();
+  Operand& operand = inputs_[num_inputs_++];
+  operand.kind = kind;
+  operand.dtype = ScalarType::Undefined;
+  return operand;
+}
+
+Operand& OpCommandImpl::add_output(Operand::Kind kind) {
+  if (num_outputs_ == outputs_.size()) outputs_.emplace_back();
+  Operand& operand = outputs_[num_outputs_++];
+  operand.kind = kind;
+  operand.dtype = ScalarType::Undefined;
+  return operand;
+}
+
+void* OpCommandImpl::host_space(size_t bytes, int64_t& offset) {
+  if (host_.empty()) host_.resize(kHostBytes);
+  const size_t begin = (host_used_ + 15) & ~size_t{15};
+  if (begin + bytes > host_.size()) host_.resize(2 * (begin + bytes));
+  host_used_ = begin + bytes;
+  offset = static_cast<int64_t>(begin);
+  return host_.data() + begin;
+}
+
+void OpCommandImpl::add_host_scalar(const Scalar& value, ScalarType dtype) {
+  Operand& operand = add_input(Operand::Kind::kHost);
+  operand.dims.clear();
+  // Half the precision would be lost before the operator computes: such scalars go as float.
+  operand.dtype = dtype == kHalf || dtype == kBFloat16 ? kFloat : dtype;
+  write_scalar(value, operand.dtype, host_space(16, operand.offset));
+}
+
+void OpCommandImpl::add_host_list(IntArrayRef values, ScalarType dtype) {
+  Operand& operand = add_input(Operand::Kind::kHost);
+  operand.dims.assign({static_cast<int64_t>(values.size())});
+  operand.dtype = dtype;
+  if (dtype == kLong) {
+    void* space = host_space(values.size() * sizeof(int64_t), operand.offset);
+    if (!values.empty()) std::memcpy(space, values.data(), values.size() * sizeof(int64_t));
+    return;
+  }
+  TORCH_CHECK(dtype == kInt, "a host list of ", name, " is int64 or int32, not ", dtype);
+  auto* space = static_cast<int32_t*>(host_space(values.size() * sizeof(int32_t), operand.offset));
+  for (const int64_t value : values) *space++ = static_cast<int32_t>(value);
+}
+
+void OpCommandImpl::add_attr(const char* attr, int64_t kind, const void* data, size_t bytes) {
+  attribute_words_.push_back(reinterpret_cast<int64_t>(attr));
+  attribute_words_.push_back(kind | static_cast<int64_t>(bytes) << 8);
+  append_bytes(attribute_words_, data, bytes);
+}
+
+// The device of the first device operand; outputs first, since every operator has one.
+void OpCommandImpl::find_device() {
+  for (const auto* list : {&outputs_, &inputs_}) {
+    const size_t count = list == &outputs_ ? num_outputs_ : num_inputs_;
+    for (size_t i = 0; i < count; ++i) {
+      const Tensor& t = (*list)[i].tensor;
+      if (t.defined() && t.device().is_privateuseone()) {
+        device_ = t.device();
+        return;
+      }
+    }
+  }
+  TORCH_CHECK(false, "operator ", name, " has no operand on an npu");
+}
+
+void OpCommandImpl::to_host_scalar(Operand& input) {
+  const Tensor value = std::move(input.tensor);
+  input.tensor.reset();
+  const ScalarType dtype = compute != ScalarType::Undefined ? compute : value.scalar_type();
+  input.kind = Operand::Kind::kHost;
+  input.dims.clear();
+  input.dtype = compute != ScalarType::Undefined && (dtype == kHalf || dtype == kBFloat16) ? kFloat : dtype;
+  write_scalar(read_cpu_scalar(value), input.dtype, host_space(16, input.offset));
+}
+
+void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
+  if (input.kind != Operand::Kind::kTensor && input.kind != Operand::Kind::kTensorAs) return;
+  if (C10_UNLIKELY(input.tensor.device() != device_)) {
+    TORCH_CHECK(input.tensor.is_cpu() && input.tensor.dim() == 0,
+                "Expected all tensors to be on the same device, but found at least two devices, ", device_, " and ",
+                input.tensor.device(), "!");
+    to_host_scalar(input);
+    return;
+  }
+  if (compute != ScalarType::Undefined && input.tensor.scalar_type() != compute) {
+    input.tensor = cast(input.tensor, compute);
+  }
+  if (input.kind == Operand::Kind::kTensorAs || order.empty()) {
+    if (!input.tensor.is_contiguous()) input.tensor = contiguous(input.tensor);
+    return;
+  }
+  DimVector sizes, strides;
+  in_order(input.tensor, order, sizes, strides);
+  if (!is_contiguous_as(sizes, strides)) input.tensor = gather_view(input.tensor, sizes, strides);
+  input.kind = Operand::Kind::kTensorAs;
+  input.dims.assign(sizes.begin(), sizes.end());
+}
+
+void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
+  if (output.kind != Operand::Kind::kTensor) return;
+  const bool cast_back = output.dtype != ScalarType::Undefined && output.dtype != output.tensor.scalar_type();
+  const ScalarType dtype = cast_back ? output.dtype : output.tensor.scalar_type();
+  if (order.empty()) {
+    if (C10_LIKELY(!cast_back && output.tensor.is_contiguous())) return;
+    Tensor computed = empty_as(output.tensor, dtype);
+    aside_.push_back({output.tensor, computed});
+    output.tensor = std::move(computed);
+    return;
+  }
+  DimVector sizes, strides;
+  in_order(output.tensor, order, sizes, strides);
+  output.kind = Operand::Kind::kTensorAs;
+  output.dims.assign(sizes.begin(), sizes.end());
+  if (cast_back || !is_contiguous_as(sizes, strides)) {
+    Tensor computed = empty_npu(sizes, dtype, device_);
+    aside_.push_back({alias(output.tensor, sizes, strides, output.tensor.storage_offset()), computed});
+    output.tensor = std::move(computed);
+  }
+}
+
+void OpCommandImpl::bind(const Operand& operand, size_t slot) {
+  void* data = nullptr;
+  size_t bytes = 0;
+  const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
+    key_.push_back(static_cast<int64_t>(acl_dtype(dtype)) | static_cast<int64_t>(dims.size()) << 8 |
+                   static_cast<int64_t>(host) << 16);
+    key_.append(dims.begin(), dims.end());
+  };
+  switch (operand.kind) {
+    case Operand::Kind::kAbsent:
+      key_.push_back(ACL_DT_UNDEFINED);
+      break;
+    case Operand::Kind::kHost: {
+      describe(operand.dtype, operand.dims, true);
+      data = host_.data() + operand.offset;
+      bytes = c10::elementSize(operand.dtype) * (operand.dims.empty() ? 1 : static_cast<size_t>(operand.dims[0]));
+      break;
+    }
+    case Operand::Kind::kTensor:
+    case Operand::Kind::kTensorAs: {
+      const TensorImpl& t = *operand.tensor.unsafeGetTensorImpl();
+      const IntArrayRef dims =
+          operand.kind == Operand::Kind::kTensor ? t.sizes() : IntArrayRef(operand.dims.data(), operand.dims.size());
+      describe(typeMetaToScalarType(t.dtype()), dims, false);
+      bytes = t.numel() * t.itemsize();
+      data = static_cast<char*>(t.unsafe_storage().unsafeGetStorageImpl()->mutable_data()) +
+             t.storage_offset() * t.itemsize();
+      break;
+    }
+    case Operand::Kind::kStorage: {
+      describe(operand.tensor.scalar_type(), operand.dims, false);
+      const size_t item = operand.tensor.itemsize();
+      bytes = operand.dims[0] * item;
+      data = static_cast<char*>(operand.tensor.storage().mutable_data()) + operand.offset * item;
+      break;
+    }
+  }
+  if (C10_UNLIKELY(slot == buffers_.size())) {
+    buffers_.push_back(acl::aclCreateDataBuffer(data, bytes));
+  } else {
+    acl::aclUpdateDataBuffer(buffers_[slot], data, bytes);
+  }
+}
+
+c10::npu::NPUStream OpCommandImpl::prepare() {
+  find_device();
+  DimVector order;
+  if (elementwise && num_outputs_ > 0 && outputs_[0].kind == Operand::Kind::kTensor) {
+    const Tensor& out = outputs_[0].tensor;
+    if (C10_UNLIKELY(!out.is_contiguous() && is_dense(out))) order = memory_order(out.sizes(), out.strides());
+  }
+  for (size_t i = 0; i < num_inputs_; ++i) resolve_input(inputs_[i], order);
+  for (size_t i = 0; i < num_outputs_; ++i) resolve_output(outputs_[i], order);
+
+  key_.clear();
+  key_.push_back(reinterpret_cast<int64_t>(name));
+  key_.push_back(static_cast<int64_t>(num_inputs_ << 32 | num_outputs_));
+  for (size_t i = 0; i < num_inputs_; ++i) bind(inputs_[i], i);
+  for (size_t i = 0; i < num_outputs_; ++i) bind(outputs_[i], num_inputs_ + i);
+  key_.append(attribute_words_.begin(), attribute_words_.end());
+
+  DescriptorCache& cache = DescriptorCache::local();
+  const uint64_t hash = DescriptorCache::hash_of(key_);
+  Prepared* prepared = cache.find(hash, key_);
+  if (C10_UNLIKELY(prepared == nullptr)) prepared = cache.insert(build(hash));
+  prepared_ = c10::intrusive_ptr<Prepared>::reclaim_copy(prepared);
+  return c10::npu::getCurrentNPUStream(device_.index());
+}
+
+c10::intrusive_ptr<Prepared> OpCommandImpl::build(uint64_t hash) const {
+  auto prepared = c10::make_intrusive<Prepared>();
+  prepared->hash = hash;
+  prepared->key.assign(key_.begin(), key_.end());
+  size_t at = 2;
+  for (size_t i = 0; i < num_inputs_ + num_outputs_; ++i) {
+    const int64_t word = key_[at++];
+    auto& list = i < num_inputs_ ? prepared->inputs : prepared->outputs;
+    if (word == ACL_DT_UNDEFINED) {
+      list.push_back(acl::aclCreateTensorDesc(ACL_DT_UNDEFINED, 0, nullptr, ACL_FORMAT_UNDEFINED));
+      continue;
+    }
+    const int rank = static_cast<int>(word >> 8 & 0xFF);
+    // Four dimensions may be images; what an operator means by them is its own business.
+    const aclFormat format = rank == 4 ? ACL_FORMAT_NCHW : rank == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
+    aclTensorDesc* desc =
+        acl::aclCreateTensorDesc(static_cast<aclDataType>(word & 0xFF), rank, key_.data() + at, format);
+    at += rank;
+    if ((word >> 16 & 1) != 0) NPU_CHECK(acl::aclSetTensorPlaceMent(desc, ACL_MEMTYPE_HOST));
+    list.push_back(desc);
+  }
+  aclopAttr* attributes = acl::aclopCreateAttr();
+  prepared->attributes = attributes;
+  for (size_t i = 0; i < attribute_words_.size();) {
+    const auto* attr = reinterpret_cast<const char*>(attribute_words_[i]);
+    const int64_t word = attribute_words_[i + 1];
+    const size_t bytes = static_cast<size_t>(word >> 8);
+    const int64_t* value = attribute_words_.data() + i + 2;
+    const int count = static_cast<int>(bytes / sizeof(int64_t));
+    switch (word & 0xFF) {
+      case 'b':
+        NPU_CHECK(acl::aclopSetAttrBool(attributes, attr, static_cast<uint8_t>(*value)));
+        break;
+      case 'i':
+        NPU_CHECK(acl::aclopSetAttrInt(attributes, attr, *value));
+        break;
+      case 'f':
+        NPU_CHECK(acl::aclopSetAttrFloat(attributes, attr, static_cast<float>(*reinterpret_cast<const double*>(value))));
+        break;
+      case 's':
+        NPU_CHECK(acl::aclopSetAttrString(attributes, attr, reinterpret_cast<const char*>(value)));
+        break;
+      case 'I':
+        NPU_CHECK(acl::aclopSetAttrListInt(attributes, attr, count, value));
+        break;
+      case 'F': {
+        const auto* reals = reinterpret_cast<const double*>(value);
+        const std::vector<float> narrow(reals, reals + count);
+        NPU_CHECK(acl::aclopSetAttrListFloat(attributes, attr, count, narrow.data()));
+        break;
+      }
+      default:
+        NPU_CHECK(acl::aclopSetAttrDataType(attributes, attr, static_cast<aclDataType>(*value)));
+        break;
+    }
+    i += 2 + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+  }
+  return prepared;
+}
+
+aclError OpCommandImpl::execute(aclrtStream stream) {
+  return acl::aclopCompileAndExecute(name, static_cast<int>(num_inputs_), prepared_->inputs.data(), buffers_.data(),
+                                     static_cast<int>(num_outputs_), prepared_->outputs.data(),
+                                     buffers_.data() + num_inputs_, prepared_->attributes, ACL_ENGINE_SYS,
+                                     ACL_COMPILE_SYS, nullptr, stream);
+}
+
+void OpCommandImpl::write_back(const std::vector<Aside>& aside) {
+  for (const auto& [target, computed] : aside) {
+    if (target.scalar_type() != computed.scalar_type()) {
+      cast_into(target, computed);
+    } else {
+      copy_same_dtype(target, computed);
+    }
+  }
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,82 @@
+#pragma once
+// The state of one command between OpCommand() and its launch. Objects are reused, so that a repeated operator
+// allocates nothing on the host.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/native/npu/frame/DescriptorCache.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <c10/npu/NPUStream.h>
+#include <c10/util/DimVector.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace at::native::npu {
+
+// An operand as the kernel gave it.
+struct Operand {
+  enum class Kind : uint8_t { kAbsent, kTensor, kTensorAs, kStorage, kHost };
+  Kind kind = Kind::kAbsent;
+  Tensor tensor;
+  c10::SmallVector<int64_t, 6> dims;     // kTensorAs, kStorage, kHost (empty or one)
+  ScalarType dtype = ScalarType::Undefined;  // kHost; outputs: the dtype that the operator gives, if it may differ
+  int64_t offset = 0;                    // kStorage: elements from the storage's start; kHost: bytes in host_
+};
+
+class OpCommandImpl {
+ public:
+  static OpCommandImpl* acquire();
+  static void release(OpCommandImpl* impl);
+  ~OpCommandImpl();
+
+  Operand& add_input(Operand::Kind kind);
+  Operand& add_output(Operand::Kind kind);
+  void add_host_scalar(const Scalar& value, ScalarType dtype);
+  void add_host_list(IntArrayRef values, ScalarType dtype);
+  // Attributes go into attribute_words_ as name, kind and length, value.
+  void add_attr(const char* name, int64_t kind, const void* data, size_t bytes);
+
+  // Makes operands contiguous, finds the descriptors, binds the memory. Returns the stream to launch on.
+  c10::npu::NPUStream prepare();
+  // Puts the command on ACL's stream: called through the task queue.
+  aclError execute(aclrtStream stream);
+
+  // A result that was computed aside, and its place.
+  struct Aside {
+    Tensor target;
+    Tensor computed;
+  };
+  bool has_write_back() const { return !aside_.empty(); }
+  std::vector<Aside> take_aside() { return std::move(aside_); }
+  static void write_back(const std::vector<Aside>& aside);
+
+  const char* name = nullptr;
+  bool elementwise = false;
+  ScalarType compute = ScalarType::Undefined;
+
+ private:
+  void clear();
+  void find_device();
+  void resolve_input(Operand& input, IntArrayRef order);
+  void resolve_output(Operand& output, IntArrayRef order);
+  void to_host_scalar(Operand& input);
+  // Appends the operand to the key, and its memory to the buffers.
+  void bind(const Operand& operand, size_t slot);
+  c10::intrusive_ptr<Prepared> build(uint64_t hash) const;
+  void* host_space(size_t bytes, int64_t& offset);
+
+  std::vector<Operand> inputs_;
+  std::vector<Operand> outputs_;
+  size_t num_inputs_ = 0;
+  size_t num_outputs_ = 0;
+  KeyWords key_;
+  KeyWords attribute_words_;
+  std::vector<aclDataBuffer*> buffers_;  // inputs, then outputs
+  std::vector<std::byte> host_;
+  size_t host_used_ = 0;
+  std::vector<Aside> aside_;
+  Device device_{kPrivateUse1, -1};
+  c10::intrusive_ptr<Prepared> prepared_;
+};
+
+}  // namespace at::native::npu

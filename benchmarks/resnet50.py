@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Times a training step of ResNet-50 (fp32, NCHW, SGD with momentum) on npu:0 against upstream's CPU kernels.
+
+Both run in this process and take turns; the best of N steps of each counts. The peak host memory of a step is compared
+too, each device in a process of its own. Exit status 0 says that the figures are valid, whether or not they meet the
+targets.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+
+from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
+
+# image side, batch size, rounds, least acceptable cpu time / npu time
+CASES = {"64": (64, 64, 7, 1.0), "224": (224, 16, 4, 1.1)}
+MEMORY_TARGET = 1.3
+CLASSES = 1000
+
+
+class Trainer:
+    """A model with its optimizer and one fixed batch on a device; calling it runs one whole step and waits for it."""
+
+    def __init__(self, device: str, pixels: int, batch: int) -> None:
+        from torchvision.models import resnet50
+
+        import torch
+
+        torch.manual_seed(0)
+        self.device = torch.device(device)
+        self.model = resnet50(num_classes=CLASSES).to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
+        self.images = torch.randn(batch, 3, pixels, pixels).to(self.device)
+        self.target = torch.randint(CLASSES, (batch,)).to(self.device)
+        self.criterion = torch.nn.CrossEntropyLoss()
+        self.wait = torch.npu.synchronize if self.device.type == "npu" else lambda: None
+
+    def __call__(self) -> None:
+        loss = self.criterion(self.model(self.images), self.target)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.wait()
+
+
+def peak_mib(device: str, case: str) -> float:
+    """Peak resident MiB of a fresh process that runs three steps on `device`."""
+    command = [sys.executable, __file__, "--memory-of", device, "--case", case]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_arguments(parser)
+    parser.add_argument(
+        "--case", choices=[*CASES, "all"], default="all", help="side of the images (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, help="steps of each device that count (default: 7 at 64 px, 4 at 224 px)")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the comparison of peak memory")
+    parser.add_argument("--memory-of", metavar="DEVICE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    require_npu()
+    cases = list(CASES) if args.case == "all" else [args.case]
+    if args.memory_of:
+        pixels, batch, _, _ = CASES[args.case]
+        step = Trainer(args.memory_of, pixels, batch)
+        for _ in range(3):
+            step()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
+
+    targets = Targets()
+    with Machine(args) as machine:
+        print(describe_machine(), flush=True)
+        for case in cases:
+            pixels, batch, rounds, target = CASES[case]
+            best = best_of({d: Trainer(d, pixels, batch) for d in ("cpu", "npu")}, args.rounds or rounds)
+            print(
+                f"step at {pixels} px, batch {batch}: "
+                + ", ".join(f"{d} {t * 1e3:.0f} ms ({batch / t:.1f} images/s)" for d, t in best.items()),
+                flush=True,
+            )
+            targets.at_least(f"cpu time / npu time at {pixels} px, batch {batch}", best["cpu"] / best["npu"], target)
+        if not args.no_memory:
+            for case in cases:
+                peak = {device: peak_mib(device, case) for device in ("cpu", "npu")}
+                print(
+                    f"peak host memory at {case} px: cpu {peak['cpu']:.0f} MiB, npu {peak['npu']:.0f} MiB", flush=True
+                )
+                targets.at_most(f"npu / cpu peak host memory at {case} px", peak["npu"] / peak["cpu"], MEMORY_TARGET)
+    print(f"other processes used {machine.foreign:.2f} cores")
+    targets.show()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+#include <c10/npu/NPUCachingAllocator.h>
+
+#include <acl_loader.h>
+#include <c10/core/AllocatorConfig.h>
+#include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUTaskQueue.h>
+#include <c10/npu/impl/DeviceCachingAllocator.h>
+#include <c10/util/flat_hash_map.h>
+#include <c10/util/irange.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+
+namespace c10::npu::NPUCachingAllocator {
+
+namespace {
+
+using CachingAllocator::AcceleratorAllocatorConfig;
+
+constexpr const char* kNoExpandableSegments =
+    "expandable_segments is not supported by the NPU allocator; remove it from PYTORCH_NPU_ALLOC_CONF (or "
+    "PYTORCH_ALLOC_CONF)";
+
+// Reads PYTORCH_NPU_ALLOC_CONF once; PYTORCH_ALLOC_CONF is read by c10 itself.
+void apply_environment() {
+  static const bool applied = [] {
+    if (const char* settings = std::getenv("PYTORCH_NPU_ALLOC_CONF"); settings != nullptr && *settings != '\0') {
+      setAllocatorSettings(settings);
+    }
+    TORCH_CHECK_VALUE(!AcceleratorAllocatorConfig::use_expandable_segments(), kNoExpandableSegments);
+    return true;
+  }();
+  static_cast<void>(applied);
+}
+
+void delete_block(void* ptr);
+
+class NativeCachingAllocator final : public NPUAllocator {
+ public:
+  DataPtr allocate(size_t size) override {
+    const DeviceIndex device = activate_device();
+    void* ptr = size == 0 ? nullptr : malloc(device, size, getCurrentNPUStream(device));
+    return {ptr, ptr, &delete_block, Device(DeviceType::PrivateUse1, device)};
+  }
+  DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  void copy_data(void* dest, const void* src, size_t count) const override {
+    memcpy_async(dest, src, count, ACL_MEMCPY_DEVICE_TO_DEVICE, getCurrentNPUStream());
+  }
+
+  void* raw_alloc(size_t nbytes) override {
+    return nbytes == 0 ? nullptr : raw_alloc_with_stream(nbytes, getCurrentNPUStream());
+  }
+  void* raw_alloc_with_stream(size_t nbytes, NPUStream stream) override {
+    if (nbytes == 0) {
+      return nullptr;
+    }
+    const NPUGuard guard(stream.device_index());
+    return malloc(activate_device(), nbytes, stream);
+  }
+  void raw_delete(void* ptr) override {
+    if (ptr == nullptr) {
+      return;
+    }
+    Block* block = take(ptr);
+    TORCH_CHECK(block != nullptr, "Invalid device pointer: ", ptr, " was not allocated by the NPU allocator");
+    free(block);
+  }
+  // From a DataPtr's deleter, hence from destructors.
+  void delete_known(void* ptr) noexcept {
+    if (ptr == nullptr) {
+      return;
+    }
+    if (Block* block = take(ptr)) {
+      free(block);
+    } else {
+      TORCH_WARN("An npu block is freed that the allocator does not know: ", ptr);
+    }
+  }
+
+  bool initialized() override {
+    for (const auto& slot : devices_) {
+      if (slot.load(std::memory_order_acquire) != nullptr) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void emptyCache(MempoolId_t) override {
+    for (const auto& slot : devices_) {
+      if (auto* allocator = slot.load(std::memory_order_acquire)) {
+        allocator->empty_cache();
+      }
+    }
+  }
+
+  void recordStream(const DataPtr& ptr, Stream stream) override {
+    // Memory that came from elsewhere (from_blob, another process) is not ours to keep.
+    if (ptr.get() == nullptr || ptr.get_deleter() != &delete_block) {
+      return;
+    }
+    Shard& shard = shard_of(ptr.get());
+    Block* block = nullptr;
+    {
+      const std::lock_guard lock(shard.mutex);
+      const auto found = shard.blocks.find(ptr.get());
+      block = found == shard.blocks.end() ? nullptr : found->second;
+    }
+    TORCH_CHECK(block != nullptr, "No allocated block can be found for the pointer: ", ptr.get());
+    device_allocator(block->stream.device_index()).record_stream(block, NPUStream(stream));
+  }
+
+  DeviceStats getDeviceStats(DeviceIndex device) override { return checked(device).stats(); }
+  void resetAccumulatedStats(DeviceIndex device) override { checked(device).reset_accumulated_stats(); }
+  void resetPeakStats(DeviceIndex device) override { checked(device).reset_peak_stats(); }
+
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    const NPUGuard guard(device);
+    activate_device();
+    size_t free = 0, total = 0;
+    NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &total));
+    return {free, total};
+  }
+
+  double getMemoryFraction(DeviceIndex device) override { return checked(device).memory_fraction(); }
+  void setMemoryFraction(double fraction, DeviceIndex device) override {
+    TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "Invalid fraction value: ", fraction,
+                      ". Allowed range: 0.0 to 1.0");
+    checked(device).set_memory_fraction(fraction);
+  }
+
+  size_t cacheInfo(DeviceIndex device) override { return checked(device).largest_free_block(); }
+
+  void* getBaseAllocation(void* ptr, size_t* size) override {
+    for (const auto& slot : devices_) {
+      auto* allocator = slot.load(std::memory_order_acquire);
+      if (const auto segment = allocator != nullptr ? allocator->segment_of(ptr) : std::nullopt) {
+        if (size != nullptr) {
+          *size = segment->second;
+        }
+        return segment->first;
+      }
+    }
+    TORCH_CHECK(false, "Invalid device pointer: ", ptr, " was not allocated by the NPU allocator");
+  }
+
+  std::optional<DeviceIndex> getDeviceOf(const void* ptr) override {
+    for (const auto device : c10::irange(devices_.size())) {
+      auto* allocator = devices_[device].load(std::memory_order_acquire);
+      if (allocator != nullptr && allocator->segment_of(ptr).has_value()) {
+        return static_cast<DeviceIndex>(device);
+      }
+    }
+    return std::nullopt;
+  }
+
+  SnapshotInfo snapshot(bool include_traces) override {
+    SnapshotInfo result;
+    for (const auto device : c10::irange(device_count())) {
+      auto* allocator = devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+      auto& trace = result.device_traces.emplace_back();
+      if (allocator != nullptr) {
+        auto segments = allocator->snapshot();
+        std::move(segments.begin(), segments.end(), std::back_inserter(result.segments));
+        if (include_traces) {
+          trace = allocator->trace();
+        }
+      }
+    }
+    return result;
+  }
+
+  bool isHistoryEnabled() override { return history_enabled_.load(); }
+
+  void recordHistory(bool enabled, CreateContextFn context_recorder, size_t max_entries, RecordContext when,
+                     bool clear) override {
+    history_enabled_.store(enabled);
+    for (const auto device : c10::irange(device_count())) {
+      device_allocator(device).record_history(enabled, context_recorder, max_entries, when, clear);
+    }
+  }
+
+  void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override {
+    for (const auto device : c10::irange(device_count())) {
+      device_allocator(device).attach_oom_observer(observer);
+    }
+  }
+
+  std::string name() override { return "native"; }
+
+ private:
+  // Allocated blocks by address; spread so that threads on different devices do not meet.
+  struct alignas(64) Shard {
+    std::mutex mutex;
+    ska::flat_hash_map<void*, Block*> blocks;
+  };
+  static constexpr size_t kShards = 64;
+
+  Shard& shard_of(const void* ptr) {
+    const auto address = reinterpret_cast<size_t>(ptr) / CachingAllocator::kMinBlockSize;
+    return shards_[(address ^ (address >> 12)) % kShards];
+  }
+
+  void* malloc(DeviceIndex device, size_t size, const NPUStream& stream) {
+    constexpr size_t kOneExbibyte = size_t{1} << 60;
+    TORCH_CHECK_WITH(OutOfMemoryError, size < kOneExbibyte,
+                     "NPU out of memory. Tried to allocate more than 1EB memory.");
+    Block* block = device_allocator(device).malloc(size, stream);
+    void* ptr = block->ptr;
+    {
+      Shard& shard = shard_of(ptr);
+      const std::lock_guard lock(shard.mutex);
+      shard.blocks.emplace(ptr, block);
+    }
+    report(ptr, static_cast<int64_t>(block->size), device);
+    return ptr;
+  }
+
+  Block* take(void* ptr) {
+    Shard& shard = shard_of(ptr);
+    const std::lock_guard lock(shard.mutex);
+    const auto found = shard.blocks.find(ptr);
+    if (found == shard.blocks.end()) {
+      return nullptr;
+    }
+    Block* block = found->second;
+    shard.blocks.erase(found);
+    return block;
+  }
+
+  void free(Block* block) noexcept {
+    const DeviceIndex device = block->stream.device_index();
+    void* ptr = block->ptr;
+    const auto size = static_cast<int64_t>(block->size);
+    device_allocator(device).free(block);
+    report(ptr, -size, device);
+  }
+
+  // Tells a running profiler; the totals are asked for only then.
+  void report(void* ptr, int64_t change, DeviceIndex device) {
+    if (C10_LIKELY(!memoryProfilingEnabled())) {
+      return;
+    }
+    const DeviceStats stats = device_allocator(device).stats();
+    constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
+    reportMemoryUsageToProfiler(ptr, change, static_cast<size_t>(stats.allocated_bytes[kAll].current),
+                                static_cast<size_t>(stats.reserved_bytes[kAll].current),
+                                Device(DeviceType::PrivateUse1, device));
+  }
+
+  DeviceCachingAllocator& device_allocator(DeviceIndex device) {
+    auto& slot = devices_[static_cast<size_t>(device)];
+    if (auto* allocator = slot.load(std::memory_order_acquire); C10_LIKELY(allocator != nullptr)) {
+      return *allocator;
+    }
+    apply_environment();
+    auto made = std::make_unique<DeviceCachingAllocator>(device);
+    DeviceCachingAllocator* found = nullptr;
+    return slot.compare_exchange_strong(found, made.get()) ? *made.release() : *found;
+  }
+
+  DeviceCachingAllocator& checked(DeviceIndex device) {
+    detail::check_device_index(device);
+    return device_allocator(device);
+  }
+
+  std::array<Shard, kShards> shards_;
+  std::array<std::atomic<DeviceCachingAllocator*>, C10_COMPILE_TIME_MAX_NPUS> devices_{};
+  std::atomic<bool> history_enabled_{false};
+};
+
+// Never destroyed: tensors may be freed during static destruction.
+NativeCachingAllocator& instance() {
+  static auto* allocator = new NativeCachingAllocator;
+  return *allocator;
+}
+
+void delete_block(void* ptr) {
+  instance().delete_known(ptr);
+}
+
+REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &instance())
+
+}  // namespace
+
+NPUAllocator* get() {
+  return &instance();
+}
+
+void setAllocatorSettings(const std::string& settings) {
+  const CachingAllocator::ConfigTokenizer tokens(settings);
+  for (size_t i = 0; i + 2 < tokens.size(); ++i) {
+    TORCH_CHECK_VALUE(!(tokens[i] == "expandable_segments" && tokens[i + 2] == "True"), kNoExpandableSegments);
+  }
+  CachingAllocator::setAllocatorSettings(settings);
+}
+
+std::string format_size(uint64_t bytes) {
+  constexpr std::array kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) {
+    return c10::str(bytes, " bytes");
+  }
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace c10::npu::NPUCachingAllocator

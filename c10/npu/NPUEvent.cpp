@@ -1,0 +1,111 @@
+#include <c10/npu/NPUEvent.h>
+
+#include <acl_loader.h>
+#include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUOptions.h>
+#include <c10/npu/NPUTaskQueue.h>
+
+namespace c10::npu {
+
+namespace {
+
+// Scope in which the device is active and no task of it waits in the queue.
+struct OrderedCall {
+  explicit OrderedCall(DeviceIndex device) : guard(device) { drain_task_queue(activate_device()); }
+  NPUGuard guard;
+};
+
+aclrtEvent create_event() {
+  static const bool extended = acl::has_function("aclrtCreateEventExWithFlag");
+  static const bool with_flag = acl::has_function("aclrtCreateEventWithFlag");
+  constexpr uint32_t kFlags = ACL_EVENT_TIME_LINE | ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS;
+  aclrtEvent event = nullptr;
+  if (extended) {
+    NPU_CHECK(acl::aclrtCreateEventExWithFlag(&event, kFlags));
+  } else if (with_flag) {
+    NPU_CHECK(acl::aclrtCreateEventWithFlag(&event, kFlags));
+  } else {
+    NPU_CHECK(acl::aclrtCreateEvent(&event));
+  }
+  return event;
+}
+
+}  // namespace
+
+NPUEvent::~NPUEvent() {
+  // After a shutdown or in a forked child ACL's side of the event is gone, or not ours.
+  if (event_ == nullptr || is_shut_down() || is_in_bad_fork()) {
+    return;
+  }
+  try {
+    const NPUGuard guard(device_index_);
+    activate_device();
+    NPU_CHECK_WARN(acl::aclrtDestroyEvent(event_));
+  } catch (const std::exception& error) {
+    TORCH_WARN("An npu event could not be destroyed: ", error.what());
+  }
+}
+
+void NPUEvent::record(const NPUStream& stream) {
+  TORCH_CHECK(event_ == nullptr || device_index_ == stream.device_index(), "Event device npu:",
+              static_cast<int>(device_index_), " does not match recording stream's device npu:",
+              static_cast<int>(stream.device_index()), ".");
+  const OrderedCall call(stream.device_index());
+  if (event_ == nullptr) {
+    event_ = create_event();
+    device_index_ = stream.device_index();
+  }
+  NPU_CHECK(acl::aclrtRecordEvent(event_, stream.stream()));
+}
+
+void NPUEvent::block(const NPUStream& stream) const {
+  if (event_ == nullptr) {
+    return;
+  }
+  const OrderedCall call(stream.device_index());
+  NPU_CHECK(acl::aclrtStreamWaitEvent(stream.stream(), event_));
+}
+
+bool NPUEvent::query() const {
+  if (event_ == nullptr) {
+    return true;
+  }
+  const OrderedCall call(device_index_);
+  static const bool with_status = acl::has_function("aclrtQueryEventStatus");
+  if (with_status) {
+    aclrtEventRecordedStatus status = ACL_EVENT_RECORDED_STATUS_NOT_READY;
+    NPU_CHECK(acl::aclrtQueryEventStatus(event_, &status));
+    return status == ACL_EVENT_RECORDED_STATUS_COMPLETE;
+  }
+  aclrtEventStatus status = ACL_EVENT_STATUS_RESERVED;
+  NPU_CHECK(acl::aclrtQueryEvent(event_, &status));
+  return status == ACL_EVENT_STATUS_COMPLETE;
+}
+
+void NPUEvent::synchronize() const {
+  if (event_ == nullptr) {
+    return;
+  }
+  const OrderedCall call(device_index_);
+  static const bool bounded = acl::has_function("aclrtSynchronizeEventWithTimeout");
+  const int32_t timeout = options().sync_timeout_ms;
+  if (bounded && timeout > 0) {
+    NPU_CHECK(acl::aclrtSynchronizeEventWithTimeout(event_, timeout));
+  } else {
+    NPU_CHECK(acl::aclrtSynchronizeEvent(event_));
+  }
+}
+
+float NPUEvent::elapsed_time(const NPUEvent& end) const {
+  TORCH_CHECK_VALUE(isCreated() && end.isCreated(), "Both events must be recorded before calculating elapsed time.");
+  TORCH_CHECK_VALUE(query() && end.query(), "Both events must be completed before calculating elapsed time.");
+  if (!enable_timing_ || !end.enable_timing_) {
+    TORCH_WARN_ONCE("elapsed_time is used on events made without enable_timing=True; ask for it when you make them.");
+  }
+  const OrderedCall call(device_index_);
+  float milliseconds = 0;
+  NPU_CHECK(acl::aclrtEventElapsedTime(&milliseconds, event_, end.event_));
+  return milliseconds;
+}
+
+}  // namespace c10::npu

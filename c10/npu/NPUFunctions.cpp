@@ -1,0 +1,290 @@
+#include <c10/npu/NPUFunctions.h>
+
+#include <acl_loader.h>
+#include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUOptions.h>
+#include <c10/npu/NPUTaskQueue.h>
+#include <c10/util/irange.h>
+
+#include <pthread.h>
+
+#include <array>
+#include <mutex>
+
+namespace c10::npu {
+
+namespace {
+
+struct DeviceCount {
+  DeviceIndex count = 0;
+  std::string reason;  // why it is 0
+};
+
+DeviceCount count_devices() noexcept {
+  DeviceCount result;
+  try {
+    uint32_t count = 0;
+    const aclError code = acl::aclrtGetDeviceCount(&count);
+    if (code != ACL_SUCCESS) {
+      result.reason = c10::str("aclrtGetDeviceCount failed, error code is ", code, " (", error_name(code), "). ",
+                               take_recent_error());
+    } else if (count == 0) {
+      result.reason = "the driver reports no device, or ASCEND_RT_VISIBLE_DEVICES hides all of them";
+    }
+    result.count = static_cast<DeviceIndex>(std::min<uint32_t>(count, C10_COMPILE_TIME_MAX_NPUS));
+  } catch (const c10::Error& error) {
+    result.reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    result.reason = error.what();
+  }
+  return result;
+}
+
+const DeviceCount& counted_devices() noexcept {
+  static const DeviceCount counted = count_devices();
+  return counted;
+}
+
+// What this process has opened. Never destroyed: threads may outlive static destruction.
+struct Runtime {
+  std::mutex mutex;
+  bool acl_is_ours = false;  // aclInit was called here, so aclFinalize is due here
+  std::atomic<bool> initialized{false};
+  std::atomic<bool> bad_fork{false};
+  std::atomic<bool> shut_down{false};
+  std::array<std::atomic<bool>, C10_COMPILE_TIME_MAX_NPUS> opened{};
+  std::array<DeviceProperties, C10_COMPILE_TIME_MAX_NPUS> properties;
+  std::array<std::once_flag, C10_COMPILE_TIME_MAX_NPUS> properties_read;
+};
+
+Runtime& runtime() noexcept {
+  static Runtime* instance = new Runtime;
+  return *instance;
+}
+
+void after_fork_in_child() {
+  runtime().bad_fork.store(true);
+  detail::thread_device().active = -1;
+}
+
+// Calls aclInit, once. The caller holds the lock.
+void initialize_acl(Runtime& r) {
+  if (r.initialized.load()) {
+    return;
+  }
+  const aclError code = acl::aclInit(nullptr);
+  if (code != ACL_ERROR_REPEAT_INITIALIZE && code != ACL_ERROR_RT_REPEATED_INIT) {
+    NPU_CHECK(code, "AscendCL could not be initialised");
+    r.acl_is_ours = true;
+  }
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  r.initialized.store(true);
+}
+
+void npuSynchronizeDevice() {
+  static const bool bounded = acl::has_function("aclrtSynchronizeDeviceWithTimeout");
+  const int32_t timeout = options().sync_timeout_ms;
+  if (bounded && timeout > 0) {
+    NPU_CHECK(acl::aclrtSynchronizeDeviceWithTimeout(timeout));
+  } else {
+    NPU_CHECK(acl::aclrtSynchronizeDevice());
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+std::atomic<bool> closed{false};
+
+ThreadDevice& thread_device() noexcept {
+  static thread_local ThreadDevice instance;
+  return instance;
+}
+
+void check_device_index(DeviceIndex device) {
+  const DeviceIndex count = device_count_ensure_non_zero();
+  TORCH_CHECK(device >= 0 && device < count, "Invalid npu device index ", static_cast<int>(device),
+              ": the index must be from 0 to ", static_cast<int>(count) - 1);
+}
+
+void activate_slow(ThreadDevice& thread) {
+  Runtime& r = runtime();
+  TORCH_CHECK(!r.bad_fork.load(),
+              "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the 'spawn' "
+              "start method");
+  TORCH_CHECK(!closed.load(), "The NPU was shut down: the process is exiting");
+  check_device_index(thread.current);
+  {
+    const std::lock_guard lock(r.mutex);
+    initialize_acl(r);
+  }
+  NPU_CHECK(acl::aclrtSetDevice(thread.current), "npu:", static_cast<int>(thread.current), " could not be opened");
+  r.opened[static_cast<size_t>(thread.current)].store(true);
+  thread.active = thread.current;
+}
+
+}  // namespace detail
+
+DeviceIndex device_count() noexcept {
+  return counted_devices().count;
+}
+
+DeviceIndex device_count_ensure_non_zero() {
+  const auto& counted = counted_devices();
+  TORCH_CHECK(counted.count > 0, "No NPU is available: ", counted.reason);
+  return counted.count;
+}
+
+DeviceIndex current_device() {
+  return detail::thread_device().current;
+}
+
+void set_device(DeviceIndex device, bool force) {
+  auto& thread = detail::thread_device();
+  if (C10_UNLIKELY(thread.current != device)) {
+    detail::check_device_index(device);
+    thread.current = device;
+  }
+  if (force) {
+    activate_device();
+  }
+}
+
+DeviceIndex ExchangeDevice(DeviceIndex device) {
+  auto& thread = detail::thread_device();
+  const DeviceIndex previous = thread.current;
+  if (C10_UNLIKELY(previous != device)) {
+    detail::check_device_index(device);
+    thread.current = device;
+  }
+  return previous;
+}
+
+DeviceIndex MaybeExchangeDevice(DeviceIndex device) {
+  return device < 0 ? current_device() : ExchangeDevice(device);
+}
+
+void unchecked_set_device(DeviceIndex device) noexcept {
+  if (device >= 0 && device < device_count()) {
+    detail::thread_device().current = device;
+  }
+}
+
+void device_synchronize() {
+  const DeviceIndex device = activate_device();
+  drain_task_queue(device);
+  npuSynchronizeDevice();
+}
+
+bool hasPrimaryContext(DeviceIndex device) {
+  detail::check_device_index(device);
+  return runtime().opened[static_cast<size_t>(device)].load();
+}
+
+std::optional<DeviceIndex> getDeviceIndexWithPrimaryContext() {
+  if (!is_initialized()) {
+    return std::nullopt;
+  }
+  const auto& opened = runtime().opened;
+  if (const DeviceIndex device = current_device(); opened[static_cast<size_t>(device)].load()) {
+    return device;
+  }
+  for (const auto device : c10::irange(device_count())) {
+    if (opened[static_cast<size_t>(device)].load()) {
+      return device;
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_initialized() {
+  return runtime().initialized.load();
+}
+
+bool is_in_bad_fork() {
+  return runtime().bad_fork.load();
+}
+
+bool is_simulator() {
+  return acl::library_kind() == acl::LibraryKind::Simulator;
+}
+
+std::string get_device_name(DeviceIndex device) {
+  detail::check_device_index(device);
+  const char* name = acl::aclrtGetSocName();
+  if (name == nullptr && !is_initialized()) {
+    const NPUGuard guard(device);
+    activate_device();
+    name = acl::aclrtGetSocName();
+  }
+  return name != nullptr ? name : "Ascend";
+}
+
+const DeviceProperties& get_device_properties(DeviceIndex device) {
+  detail::check_device_index(device);
+  auto& properties = runtime().properties[static_cast<size_t>(device)];
+  std::call_once(runtime().properties_read[static_cast<size_t>(device)], [&] {
+    const NPUGuard guard(device);
+    activate_device();
+    size_t free = 0;
+    NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &properties.total_memory));
+    properties.name = get_device_name(device);
+    if (acl::has_function("aclGetDeviceCapability")) {
+      const auto id = static_cast<uint32_t>(device);
+      NPU_CHECK(acl::aclGetDeviceCapability(id, ACL_DEVICE_INFO_AI_CORE_NUM, &properties.cube_core_num));
+      NPU_CHECK(acl::aclGetDeviceCapability(id, ACL_DEVICE_INFO_VECTOR_CORE_NUM, &properties.vector_core_num));
+    }
+  });
+  return properties;
+}
+
+bool can_access_peer(DeviceIndex device, DeviceIndex peer) {
+  detail::check_device_index(device);
+  detail::check_device_index(peer);
+  if (device == peer) {
+    return false;
+  }
+  const NPUGuard guard(device);
+  activate_device();
+  int32_t can = 0;
+  NPU_CHECK(acl::aclrtDeviceCanAccessPeer(&can, device, peer));
+  return can != 0;
+}
+
+bool is_shut_down() noexcept {
+  return runtime().shut_down.load();
+}
+
+void npu_shutdown() noexcept {
+  Runtime& r = runtime();
+  if (r.shut_down.exchange(true) || r.bad_fork.load() || !r.initialized.load()) {
+    return;
+  }
+  try {
+    if (const std::string left_behind = stop_task_queues(); !left_behind.empty()) {
+      TORCH_WARN("An error was left behind when the process exited: ", left_behind);
+    }
+    const bool card = !is_simulator();
+    for (const auto device : c10::irange(device_count())) {
+      if (!r.opened[static_cast<size_t>(device)].load()) {
+        continue;
+      }
+      set_device(device, /*force=*/true);
+      NPU_CHECK_WARN(acl::aclrtSynchronizeDevice());
+      if (card) {
+        NPU_CHECK_WARN(acl::aclrtResetDevice(device));
+      }
+    }
+    if (card) {
+      detail::closed.store(true);
+      if (r.acl_is_ours) {
+        NPU_CHECK_WARN(acl::aclFinalize());
+      }
+    }
+  } catch (const std::exception& error) {
+    TORCH_WARN("Shutting the NPU down failed: ", error.what());
+  }
+}
+
+}  // namespace c10::npu

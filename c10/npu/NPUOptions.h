@@ -1,0 +1,28 @@
+#pragma once
+// The environment switches that the device layer obeys, read once per process.
+
+#include <c10/npu/NPUMacros.h>
+
+#include <cstdint>
+
+namespace c10::npu {
+
+// How an operator reaches its stream (TASK_QUEUE_ENABLE).
+enum class TaskQueueMode : uint8_t {
+  Off = 0,     // "0": at the call; an error of the launch is raised by the call that caused it
+  On = 1,      // "1", the default: through the queue's thread on a card; the simulator takes tasks at the call,
+               // since launching into it is asynchronous and cheap already
+  Always = 2,  // "2": through the queue's thread on the simulator as well
+};
+
+struct Options {
+  TaskQueueMode task_queue = TaskQueueMode::On;
+  bool launch_blocking = false;  // ASCEND_LAUNCH_BLOCKING=1: wait for the device after each operator
+  // ACL_DEVICE_SYNC_TIMEOUT, in seconds there: bound on every wait for the device; -1 means none.
+  int32_t sync_timeout_ms = 30 * 60 * 1000;
+};
+
+// Throws ValueError, naming the variable, when one holds a value that is not allowed.
+C10_NPU_API const Options& options();
+
+}  // namespace c10::npu

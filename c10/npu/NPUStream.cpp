@@ -1,0 +1,165 @@
+#include <c10/npu/NPUStream.h>
+
+#include <acl_loader.h>
+#include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUOptions.h>
+#include <c10/npu/NPUTaskQueue.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace c10::npu {
+
+namespace {
+
+constexpr uint32_t kStreamsPerPool = 32;
+
+// Streams of one priority on one device, each made when it is first handed out.
+struct StreamPool {
+  std::atomic<uint32_t> next{0};
+  std::array<std::atomic<aclrtStream>, kStreamsPerPool> handles{};
+  std::mutex mutex;
+};
+
+// Never destroyed: streams live as long as the process, and ACL may be gone by then.
+StreamPool& pool(DeviceIndex device, bool high_priority) {
+  static auto* pools = new std::array<StreamPool, 2 * C10_COMPILE_TIME_MAX_NPUS>;
+  return (*pools)[2 * static_cast<size_t>(device) + (high_priority ? 1 : 0)];
+}
+
+// See Note [Stream ids].
+bool is_pool_id(StreamId id) { return (id & 1) != 0; }
+bool is_high_priority_id(StreamId id) { return (id & 2) != 0; }
+size_t pool_index(StreamId id) { return static_cast<size_t>(id >> 2); }
+StreamId pool_id(uint32_t index, bool high_priority) {
+  return (static_cast<StreamId>(index) << 2) | (high_priority ? 2 : 0) | 1;
+}
+
+std::array<StreamId, C10_COMPILE_TIME_MAX_NPUS>& current_ids() {
+  static thread_local std::array<StreamId, C10_COMPILE_TIME_MAX_NPUS> ids{};  // 0: the default streams
+  return ids;
+}
+
+NPUStream make_stream(StreamId id, DeviceIndex device) {
+  return NPUStream(NPUStream::UNCHECKED, Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, device), id));
+}
+
+DeviceIndex resolve(DeviceIndex device) {
+  if (device == -1) {
+    return current_device();
+  }
+  if (C10_UNLIKELY(device != current_device())) {
+    detail::check_device_index(device);
+  }
+  return device;
+}
+
+aclrtStream create_stream(DeviceIndex device, bool high_priority) {
+  const NPUGuard guard(device);
+  activate_device();
+  aclrtStream stream = nullptr;
+  static const bool with_config = acl::has_function("aclrtCreateStreamWithConfig");
+  if (with_config) {
+    // ACL's priorities run from 0, the highest, to 7.
+    const uint32_t priority = high_priority ? 0 : 7;
+    NPU_CHECK(acl::aclrtCreateStreamWithConfig(&stream, priority, ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC));
+  } else {
+    NPU_CHECK(acl::aclrtCreateStream(&stream));
+  }
+  return stream;
+}
+
+}  // namespace
+
+aclrtStream NPUStream::stream_slow() const {
+  const StreamId id = stream_.id();
+  if (!is_pool_id(id)) {
+    return reinterpret_cast<aclrtStream>(id);  // an external stream is its own id
+  }
+  TORCH_CHECK(pool_index(id) < kStreamsPerPool, "Unrecognized npu stream ", stream_,
+              ": make streams with torch.npu.Stream or c10::npu::getStreamFromPool");
+  auto& handle = pool(device_index(), is_high_priority_id(id)).handles[pool_index(id)];
+  aclrtStream stream = handle.load(std::memory_order_acquire);
+  TORCH_CHECK(stream != nullptr, "Unrecognized npu stream ", stream_, ": it was never handed out by the pool");
+  return stream;
+}
+
+bool NPUStream::query() const {
+  const NPUGuard guard(device_index());
+  activate_device();
+  drain_task_queue(device_index());
+  static const bool with_status = acl::has_function("aclrtStreamQuery");
+  if (with_status) {
+    aclrtStreamStatus status = ACL_STREAM_STATUS_RESERVED;
+    NPU_CHECK(acl::aclrtStreamQuery(stream(), &status));
+    return status == ACL_STREAM_STATUS_COMPLETE;
+  }
+  const aclError code = acl::aclrtQueryStream(stream());
+  if (code == ACL_ERROR_RT_STREAM_NOT_COMPLETE) {
+    return false;
+  }
+  NPU_CHECK(code);
+  return true;
+}
+
+void NPUStream::synchronize() const {
+  const NPUGuard guard(device_index());
+  activate_device();
+  drain_task_queue(device_index());
+  static const bool bounded = acl::has_function("aclrtSynchronizeStreamWithTimeout");
+  const int32_t timeout = options().sync_timeout_ms;
+  if (bounded && timeout > 0) {
+    NPU_CHECK(acl::aclrtSynchronizeStreamWithTimeout(stream(), timeout));
+  } else {
+    NPU_CHECK(acl::aclrtSynchronizeStream(stream()));
+  }
+}
+
+int NPUStream::priority() const {
+  return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0;
+}
+
+NPUStream getStreamFromPool(bool isHighPriority, DeviceIndex device) {
+  device = resolve(device);
+  auto& streams = pool(device, isHighPriority);
+  const uint32_t index = streams.next.fetch_add(1) % kStreamsPerPool;
+  auto& handle = streams.handles[index];
+  if (handle.load(std::memory_order_acquire) == nullptr) {
+    const std::lock_guard lock(streams.mutex);
+    if (handle.load(std::memory_order_relaxed) == nullptr) {
+      handle.store(create_stream(device, isHighPriority), std::memory_order_release);
+    }
+  }
+  return make_stream(pool_id(index, isHighPriority), device);
+}
+
+NPUStream getStreamFromPool(int priority, DeviceIndex device) {
+  TORCH_CHECK(priority <= 0, "Expected stream priority to be less than or equal to 0, got ", priority);
+  return getStreamFromPool(/*isHighPriority=*/priority < 0, device);
+}
+
+NPUStream getStreamFromExternal(aclrtStream stream, DeviceIndex device) {
+  const auto id = reinterpret_cast<StreamId>(stream);
+  TORCH_CHECK(!is_pool_id(id), "An external npu stream must be aligned to 2 bytes at least");
+  return make_stream(id, resolve(device));
+}
+
+NPUStream getDefaultNPUStream(DeviceIndex device) {
+  return make_stream(0, resolve(device));
+}
+
+NPUStream getCurrentNPUStream(DeviceIndex device) {
+  device = resolve(device);
+  return make_stream(current_ids()[static_cast<size_t>(device)], device);
+}
+
+void setCurrentNPUStream(NPUStream stream) {
+  current_ids()[static_cast<size_t>(resolve(stream.device_index()))] = stream.id();
+}
+
+std::ostream& operator<<(std::ostream& out, const NPUStream& stream) {
+  return out << stream.unwrap();
+}
+
+}  // namespace c10::npu

@@ -1,0 +1,92 @@
+#pragma once
+// How work reaches a stream: launch() puts a task on it, at the call or through the queue's thread.
+//
+//   c10::npu::launch(stream, "Add", [command = std::move(c)](aclrtStream s) { return command.execute(s); });
+
+#include <c10/npu/NPUOptions.h>
+#include <c10/npu/NPUStream.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace c10::npu {
+
+// Note [Task queue]
+// On a card, putting an operator on a stream costs the host more than preparing it, so tasks go through a queue to
+// one thread per device, which launches them in the order of the calls, whatever their streams. Everything else that
+// depends on that order (events, waits, queries, frees past the cache) first drains the queue and then
+// talks to ACL on the calling thread. The simulator takes a task at once, so there launch() is a plain call.
+// A task that fails in the queue keeps its error; the next launch or wait for that device raises it, with the
+// advice to set TASK_QUEUE_ENABLE=0. Tasks queued behind it still run.
+
+namespace detail {
+
+class TaskBase {
+ public:
+  virtual ~TaskBase() = default;
+  virtual aclError run(aclrtStream stream) = 0;
+};
+
+template <class F>
+class TaskImpl final : public TaskBase {
+ public:
+  explicit TaskImpl(F&& f) : f_(std::move(f)) {}
+  explicit TaskImpl(const F& f) : f_(f) {}
+  aclError run(aclrtStream stream) override { return f_(stream); }
+
+ private:
+  F f_;
+};
+
+// While it lives, the stream's device is the thread's active one. Raises what an earlier task left behind.
+class C10_NPU_API LaunchScope {
+ public:
+  explicit LaunchScope(const NPUStream& stream);
+  ~LaunchScope() {
+    if (C10_UNLIKELY(previous_ >= 0)) {
+      unchecked_set_device(previous_);
+    }
+  }
+  LaunchScope(const LaunchScope&) = delete;
+  LaunchScope& operator=(const LaunchScope&) = delete;
+  bool at_the_call() const { return at_the_call_; }
+
+ private:
+  DeviceIndex previous_ = -1;
+  bool at_the_call_;
+};
+
+// Raises a failed launch; waits for the stream under ASCEND_LAUNCH_BLOCKING=1.
+C10_NPU_API void finish_launch(const NPUStream& stream, const char* name, aclError code);
+C10_NPU_API void enqueue(const NPUStream& stream, const char* name, std::unique_ptr<TaskBase> task);
+
+}  // namespace detail
+
+// Puts `task`, called as `aclError task(aclrtStream)`, on the stream. `name` is the operator's type or what else the
+// task does, for error texts. The task owns what it needs, except device memory: blocks freed after the call are
+// handed out again only to later work of the same stream. Throws when the launch fails, unless it is deferred.
+template <class F>
+void launch(const NPUStream& stream, const char* name, F&& task) {
+  const detail::LaunchScope scope(stream);
+  if (C10_LIKELY(scope.at_the_call())) {
+    detail::finish_launch(stream, name, task(stream.stream()));
+  } else {
+    detail::enqueue(stream, name, std::make_unique<detail::TaskImpl<std::decay_t<F>>>(std::forward<F>(task)));
+  }
+}
+
+// Returns when no task of the device waits in the queue, and raises what one of them left behind.
+C10_NPU_API void drain_task_queue(DeviceIndex device);
+// For npu_shutdown: drains every queue and ends its thread, without raising; returns what was left behind as text.
+C10_NPU_API std::string stop_task_queues() noexcept;
+
+// Copies on a stream. Host memory must stay alive and unchanged until the copy is done: for pinned memory the
+// pinned allocator sees to it when recordEvent is called after this, for other memory the caller waits.
+C10_NPU_API void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream);
+// Copies and waits.
+C10_NPU_API void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind,
+                                 const NPUStream& stream);
+
+}  // namespace c10::npu

@@ -1,0 +1,234 @@
+// Note [Which library]
+// ASCEND_SIMULATOR decides by hand: `on` opens the simulator, `off` CANN or nothing. Otherwise CANN's libascendcl.so is
+// tried, in ASCEND_HOME_PATH, then ASCEND_TOOLKIT_HOME, then on the library path; it is used when it loads and reports
+// a device. Libraries that load without a device, or that an environment variable promises but that do not load, give
+// the simulator and one warning; a machine without CANN gives the simulator silently.
+#include <c10/npu/acl/Library.h>
+
+#include <acl/acl_base.h>
+#include <c10/util/Exception.h>
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace c10::npu::acl {
+namespace {
+
+constexpr const char* kSoname = "libascendcl.so";
+
+struct Opened {
+  LibraryKind kind = LibraryKind::Simulator;
+  std::string path;
+  std::vector<void*> handles;  // one per entry of kLibraries, nullptr where it could not be opened
+};
+
+// What was seen on the way, to explain a choice or a failure.
+struct Attempt {
+  std::string path;
+  std::string problem;
+};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool exists(const std::string& path) {
+  struct stat unused;
+  return ::stat(path.c_str(), &unused) == 0;
+}
+
+bool matches(const char* pattern) {
+  glob_t found;
+  const bool any = ::glob(pattern, 0, nullptr, &found) == 0 && found.gl_pathc > 0;
+  ::globfree(&found);
+  return any;
+}
+
+std::string directory_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
+}
+
+std::string path_of(void* address, const std::string& otherwise) {
+  Dl_info info;
+  return ::dladdr(address, &info) && info.dli_fname ? info.dli_fname : otherwise;
+}
+
+std::vector<std::string> cann_candidates() {
+  std::vector<std::string> paths;
+  for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
+    const std::string root = variable(name);
+    if (root.empty()) continue;
+    for (const char* below : {"/lib64/", "/runtime/lib64/", "/fwkacllib/lib64/"}) {
+      if (exists(root + below + kSoname)) paths.push_back(root + below + kSoname);
+    }
+    if (paths.empty()) paths.push_back(root + "/lib64/" + kSoname);
+  }
+  paths.emplace_back(kSoname);
+  return paths;
+}
+
+// CANN's library with at least one device behind it, or nullptr and the reasons.
+void* open_cann(std::string& path, std::vector<Attempt>& attempts) {
+  for (const auto& candidate : cann_candidates()) {
+    ::dlerror();
+    void* handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+      const char* why = ::dlerror();
+      attempts.push_back({candidate, why ? why : "cannot be opened"});
+      continue;
+    }
+    if (::dlsym(handle, "aclsimGetCounters")) {
+      attempts.push_back({candidate, "is the simulator's"});
+      ::dlclose(handle);
+      continue;
+    }
+    auto* count_devices = reinterpret_cast<aclError (*)(uint32_t*)>(::dlsym(handle, "aclrtGetDeviceCount"));
+    if (!count_devices) {
+      attempts.push_back({candidate, "has no aclrtGetDeviceCount"});
+      ::dlclose(handle);
+      continue;
+    }
+    path = path_of(reinterpret_cast<void*>(count_devices), candidate);
+    uint32_t count = 0;
+    const aclError error = count_devices(&count);
+    if (error == ACL_SUCCESS && count > 0) return handle;
+    attempts.push_back({path, error == ACL_SUCCESS ? "reports no device" : "fails to count devices with error " + std::to_string(error)});
+    return nullptr;  // the libraries are here, the card is not: other copies would say the same
+  }
+  return nullptr;
+}
+
+std::string what_is_missing(const std::vector<Attempt>& attempts) {
+  std::string text;
+  if (!exists("/usr/local/Ascend/driver") && !exists("/dev/davinci_manager")) {
+    text += "\n  - the driver: neither /usr/local/Ascend/driver nor /dev/davinci_manager exists; install the Ascend driver and firmware";
+  }
+  if (!matches("/dev/davinci[0-9]*")) {
+    text += "\n  - device nodes: there is no /dev/davinci0; in a container pass --device /dev/davinci0 --device /dev/davinci_manager";
+  }
+  if (variable("ASCEND_HOME_PATH").empty() && variable("ASCEND_TOOLKIT_HOME").empty()) {
+    text += "\n  - the environment: ASCEND_HOME_PATH is not set; run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh'";
+  }
+  for (const auto& a : attempts) text += "\n  - " + a.path + ": " + a.problem;
+  return text;
+}
+
+std::string simulator_path() {
+  static const char marker = 0;
+  return directory_of(path_of(const_cast<char*>(&marker), "")) + "ascend_sim/" + kSoname;
+}
+
+void open_simulator(Opened& opened) {
+  opened.kind = LibraryKind::Simulator;
+  opened.path = simulator_path();
+  ::dlerror();
+  void* handle = ::dlopen(opened.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char* why = ::dlerror();
+    TORCH_CHECK(false, "the simulated NPU cannot be opened: ", why ? why : opened.path.c_str(),
+                " (is the torch wheel installed whole?)");
+  }
+  // The simulator has everything in the one library.
+  opened.handles.assign(detail::kLibraryCount, handle);
+}
+
+void open_companions(Opened& opened, void* first) {
+  opened.kind = LibraryKind::CANN;
+  const std::string folder = directory_of(opened.path);
+  for (size_t i = 0; i < detail::kLibraryCount; ++i) {
+    const auto& entry = detail::kLibraries[i];
+    void* handle = nullptr;
+    if (std::strcmp(entry.soname, kSoname) == 0) {
+      handle = first;
+    } else if (!entry.simulator_only) {
+      handle = ::dlopen((folder + entry.soname).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) handle = ::dlopen(entry.soname, RTLD_NOW | RTLD_LOCAL);
+    }
+    opened.handles.push_back(handle);
+  }
+  std::string missing;
+  for (size_t i = 0; i < detail::kFunctionCount; ++i) {
+    const auto& f = detail::kFunctions[i];
+    void* handle = opened.handles[static_cast<size_t>(f.library)];
+    const auto& library = detail::kLibraries[f.library];
+    if (!f.required || (library.optional && !handle)) continue;
+    if (!handle || !::dlsym(handle, f.name)) missing += std::string(missing.empty() ? "" : ", ") + f.name;
+  }
+  TORCH_CHECK(missing.empty(), "CANN at ", opened.path, " lacks ", missing,
+              "; it is older than the releases supported here (5.0 and later)");
+}
+
+Opened* open_library() {
+  const std::string choice = variable("ASCEND_SIMULATOR");
+  TORCH_CHECK(choice.empty() || choice == "on" || choice == "off" || choice == "auto", "ASCEND_SIMULATOR is '", choice,
+              "'; it can be on (the simulated NPU), off (a real card), or auto");
+  auto* opened = new Opened;  // lives as long as the process: threads may call through it while it exits
+  if (choice == "on") {
+    open_simulator(*opened);
+    return opened;
+  }
+  std::vector<Attempt> attempts;
+  if (void* handle = open_cann(opened->path, attempts)) {
+    open_companions(*opened, handle);
+    return opened;
+  }
+  TORCH_CHECK(choice != "off", "ASCEND_SIMULATOR=off, but no Ascend NPU can be used here. Missing:", what_is_missing(attempts));
+  const bool promised = !variable("ASCEND_HOME_PATH").empty() || !variable("ASCEND_TOOLKIT_HOME").empty();
+  // The last attempt without an environment variable is the bare name; its absence is the ordinary machine.
+  const bool found = !attempts.empty() && (promised || !opened->path.empty());
+  if (found) {
+    const auto& told = opened->path.empty() ? attempts.front() : attempts.back();
+    std::fprintf(stderr, "Warning: no Ascend NPU is used: %s: %s. Using the simulated NPU; ASCEND_SIMULATOR=on chooses it without this line.\n",
+                 told.path.c_str(), told.problem.c_str());
+  }
+  open_simulator(*opened);
+  return opened;
+}
+
+std::atomic<Opened*> current{nullptr};
+
+Opened& library() {
+  if (auto* opened = current.load(std::memory_order_acquire)) return *opened;
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!current.load(std::memory_order_relaxed)) current.store(open_library(), std::memory_order_release);
+  return *current.load(std::memory_order_relaxed);
+}
+
+void* find(const detail::FunctionEntry& entry) {
+  void* handle = library().handles[static_cast<size_t>(entry.library)];
+  return handle ? ::dlsym(handle, entry.name) : nullptr;
+}
+
+}  // namespace
+
+LibraryKind library_kind() { return library().kind; }
+const std::string& library_path() { return library().path; }
+bool library_is_open() { return current.load(std::memory_order_acquire) != nullptr; }
+
+bool has_function(const char* name) {
+  for (size_t i = 0; i < detail::kFunctionCount; ++i) {
+    if (std::strcmp(detail::kFunctions[i].name, name) == 0) return find(detail::kFunctions[i]) != nullptr;
+  }
+  return false;
+}
+
+void* detail::resolve(size_t index) {
+  auto& entry = kFunctions[index];
+  void* address = find(entry);
+  TORCH_CHECK(address != nullptr, entry.name, " is not in ", kLibraries[entry.library].soname, " of ", library_path(),
+              "; this feature needs a newer CANN");
+  entry.address.store(address, std::memory_order_release);
+  return address;
+}
+
+}  // namespace c10::npu::acl

@@ -1,0 +1,629 @@
+#include <c10/npu/impl/DeviceCachingAllocator.h>
+
+#include <acl_loader.h>
+#include <c10/core/AllocatorConfig.h>
+#include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUTaskQueue.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+
+namespace c10::npu::NPUCachingAllocator {
+
+using Config = CachingAllocator::AcceleratorAllocatorConfig;
+using CachingAllocator::kMinBlockSize;
+using CachingAllocator::kMinLargeAlloc;
+using CachingAllocator::kRoundLarge;
+using CachingAllocator::kSmallBuffer;
+using CachingAllocator::kSmallSize;
+
+namespace {
+
+// Each statistic is kept for everything and for the pool that it concerns.
+void increase(StatArray& stat, const BlockPool& pool, size_t amount) {
+  stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
+  stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].increase(amount);
+}
+
+void decrease(StatArray& stat, const BlockPool& pool, size_t amount) {
+  stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
+  stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].decrease(amount);
+}
+
+template <class F>
+void for_each_stat_array(DeviceStats& stats, F f) {
+  for (StatArray* array : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
+                           &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
+                           &stats.inactive_split_bytes, &stats.requested_bytes}) {
+    for (Stat& stat : *array) {
+      f(stat);
+    }
+  }
+  f(stats.oversize_allocations);
+  f(stats.oversize_segments);
+}
+
+size_t round_up(size_t size, size_t multiple) {
+  return (size + multiple - 1) / multiple * multiple;
+}
+
+// CANN's kernels may read up to 32 bytes past an operand.
+size_t padding() {
+  static const size_t bytes = is_simulator() ? 0 : 32;
+  return bytes;
+}
+
+size_t round_size(size_t size) {
+  size += padding();
+  if (size < kMinBlockSize) {
+    return kMinBlockSize;
+  }
+  if (const size_t divisions = Config::roundup_power2_divisions(size);
+      C10_UNLIKELY(divisions > 1 && size > kMinBlockSize * divisions)) {
+    const size_t floor = size_t{1} << llvm::Log2_64(size);
+    return floor == size ? size : floor + round_up(size - floor, std::max<size_t>(floor / divisions, 1));
+  }
+  return round_up(size, kMinBlockSize);
+}
+
+size_t segment_size(size_t size) {
+  if (size <= kSmallSize) {
+    return kSmallBuffer;
+  }
+  return size < kMinLargeAlloc ? std::max(Config::large_segment_size(), round_up(size, kRoundLarge))
+                               : round_up(size, kRoundLarge);
+}
+
+bool is_out_of_memory(aclError code) {
+  return code == ACL_ERROR_RT_MEMORY_ALLOCATION || code == ACL_ERROR_BAD_ALLOC ||
+         code == ACL_ERROR_STORAGE_OVER_LIMIT || code == ACL_ERROR_RT_DEVICE_OOM;
+}
+
+}  // namespace
+
+DeviceCachingAllocator::DeviceCachingAllocator(DeviceIndex device) : device_(device) {
+  stats_.max_split_size = static_cast<int64_t>(Config::max_split_size());
+}
+
+// ---- requests
+
+Block* DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& stream) {
+  std::unique_lock lock(mutex_);
+  auto context = gather_context(RecordContext::STATE);
+  if (C10_UNLIKELY(!waiting_.empty())) {
+    process_events(/*wait=*/false);
+  }
+  const size_t size = round_size(requested_size);
+  BlockPool& pool = pool_of(size);
+
+  Block* block = take_free_block(pool, size, stream);
+  if (C10_UNLIKELY(block == nullptr)) {
+    aclError error = ACL_SUCCESS;
+    const size_t wanted = segment_size(size);
+    if (Config::garbage_collection_threshold() > 0) {
+      collect_garbage();
+    }
+    block = make_segment(pool, wanted, stream, &error);
+    if (block == nullptr && is_out_of_memory(error)) {
+      ++stats_.num_alloc_retries;
+      if (release_for(pool, size, stream)) {
+        block = make_segment(pool, wanted, stream, &error);
+      }
+      if (block == nullptr && release_cached_blocks()) {
+        block = make_segment(pool, wanted, stream, &error);
+      }
+    }
+    if (block == nullptr) {
+      if (is_out_of_memory(error)) {
+        throw_out_of_memory(lock, wanted, requested_size, error, stream);
+      }
+      NPU_CHECK(error, "allocating ", format_size(wanted));
+    }
+  }
+  use_block(block, size, requested_size, std::move(context));
+  return block;
+}
+
+Block* DeviceCachingAllocator::take_free_block(BlockPool& pool, size_t size, const NPUStream& stream) {
+  ++pool.requests;
+  Block key(stream, size, nullptr, nullptr);
+  const auto found = pool.blocks.lower_bound(&key);
+  if (found == pool.blocks.end() || (*found)->stream.id() != stream.id()) {
+    return nullptr;
+  }
+  Block* block = *found;
+  const size_t max_split = Config::max_split_size();
+  if (C10_UNLIKELY(block->size >= max_split)) {
+    // An oversize block is kept for requests of about its size, since it may not be split.
+    if (size < max_split || block->size >= size + Config::max_non_split_rounding_size()) {
+      return nullptr;
+    }
+  }
+  pool.blocks.erase(found);
+  if (block->is_split()) {
+    decrease(stats_.inactive_split, pool, 1);
+    decrease(stats_.inactive_split_bytes, pool, block->size);
+  }
+  return block;
+}
+
+bool DeviceCachingAllocator::should_split(const Block* block, size_t size) const {
+  const size_t remaining = block->size - size;
+  if (block->pool->is_small) {
+    return remaining >= kMinBlockSize;
+  }
+  return remaining > kSmallSize && size < Config::max_split_size();
+}
+
+void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t requested_size,
+                                       std::shared_ptr<GatheredContext> context) {
+  BlockPool& pool = *block->pool;
+  if (should_split(block, size)) {
+    auto* rest = new Block(block->stream, block->size - size, &pool, static_cast<char*>(block->ptr) + size);
+    rest->prev = block;
+    rest->next = block->next;
+    if (rest->next != nullptr) {
+      rest->next->prev = rest;
+    }
+    rest->birth = pool.requests;
+    block->next = rest;
+    block->size = size;
+    pool.blocks.insert(rest);
+    increase(stats_.inactive_split, pool, 1);
+    increase(stats_.inactive_split_bytes, pool, rest->size);
+  }
+  block->allocated = true;
+  block->requested_size = requested_size;
+  increase(stats_.allocation, pool, 1);
+  increase(stats_.allocated_bytes, pool, block->size);
+  increase(stats_.active, pool, 1);
+  increase(stats_.active_bytes, pool, block->size);
+  increase(stats_.requested_bytes, pool, requested_size);
+  if (C10_UNLIKELY(block->size >= Config::max_split_size())) {
+    stats_.oversize_allocations.increase(1);
+  }
+  if (C10_UNLIKELY(history_enabled_)) {
+    block->context = std::move(context);
+    trace_event(TraceEntry::ALLOC, block->ptr, requested_size, block->stream, block->context);
+  }
+}
+
+Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error) {
+  if (fraction_.has_value() && reserved_ + size > allowed_) {
+    *error = ACL_ERROR_STORAGE_OVER_LIMIT;
+    return nullptr;
+  }
+  void* ptr = nullptr;
+  *error = acl::aclrtMalloc(&ptr, size, ACL_MEM_MALLOC_HUGE_FIRST);
+  if (*error != ACL_SUCCESS) {
+    return nullptr;
+  }
+  auto* block = new Block(stream, size, &pool, ptr);
+  segments_.emplace(ptr, block);
+  reserved_ += size;
+  ++stats_.num_device_alloc;
+  increase(stats_.segment, pool, 1);
+  increase(stats_.reserved_bytes, pool, size);
+  if (size >= Config::max_split_size()) {
+    stats_.oversize_segments.increase(1);
+  }
+  if (history_enabled_) {
+    block->segment_context = gather_context(RecordContext::STATE);
+    trace_event(TraceEntry::SEGMENT_ALLOC, ptr, size, stream, block->segment_context);
+  }
+  return block;
+}
+
+void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<std::recursive_mutex>& lock, size_t size,
+                                                 size_t requested_size, aclError error, const NPUStream& stream) {
+  const std::string reason = take_recent_error();
+  size_t device_free = 0, device_total = 0;
+  NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &device_free, &device_total));
+  ++stats_.num_ooms;
+  const auto current = [](const StatArray& stat) {
+    return static_cast<uint64_t>(stat[static_cast<size_t>(StatType::AGGREGATE)].current);
+  };
+  const uint64_t allocated = current(stats_.allocated_bytes), reserved = current(stats_.reserved_bytes);
+  if (history_enabled_) {
+    trace_event(TraceEntry::OOM, reinterpret_cast<const void*>(device_free), size, stream,
+                gather_context(RecordContext::STATE));
+  }
+  const std::string allowed = fraction_.has_value() ? format_size(allowed_) + " allowed; " : "";
+  const auto observers = oom_observers_;
+  // The exception may run arbitrary code while it unwinds, and observers may ask for statistics.
+  lock.unlock();
+
+  const Device device(DeviceType::PrivateUse1, device_);
+  reportOutOfMemoryToProfiler(static_cast<int64_t>(size), allocated, reserved, device);
+  for (const auto& observer : observers) {
+    observer(device_, size, device_total, device_free);
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "NPU out of memory. Tried to allocate ", format_size(requested_size), " (NPU ",
+      static_cast<int>(device_), "; ", format_size(device_total), " total capacity; ", format_size(allocated),
+      " already allocated; ", format_size(device_free), " free; ", allowed, format_size(reserved),
+      " reserved in total by PyTorch). If reserved memory is much larger than allocated memory, set max_split_size_mb in "
+      "PYTORCH_NPU_ALLOC_CONF to avoid fragmentation.\nmalloc:c10/npu/impl/DeviceCachingAllocator.cpp:", __LINE__,
+      " NPU error, error code is ", error, ". (", error_name(error), ")", reason.empty() ? "" : " Reason: ", reason);
+}
+
+// ---- frees
+
+void DeviceCachingAllocator::free(Block* block) noexcept {
+  const std::lock_guard lock(mutex_);
+  BlockPool& pool = *block->pool;
+  block->allocated = false;
+  decrease(stats_.allocation, pool, 1);
+  decrease(stats_.allocated_bytes, pool, block->size);
+  if (C10_UNLIKELY(block->size >= Config::max_split_size())) {
+    stats_.oversize_allocations.decrease(1);
+  }
+  if (C10_UNLIKELY(history_enabled_)) {
+    trace_event(TraceEntry::FREE_REQUESTED, block->ptr, block->requested_size, block->stream,
+                gather_context(RecordContext::ALL));
+  }
+  if (C10_LIKELY(block->stream_uses.empty())) {
+    free_block(block);
+  } else {
+    defer_free(block);
+  }
+}
+
+void DeviceCachingAllocator::free_block(Block* block) {
+  BlockPool& pool = *block->pool;
+  decrease(stats_.active, pool, 1);
+  decrease(stats_.active_bytes, pool, block->size);
+  decrease(stats_.requested_bytes, pool, block->requested_size);
+  if (C10_UNLIKELY(history_enabled_)) {
+    trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream, std::move(block->context));
+  }
+  block->context.reset();
+  block->requested_size = 0;
+
+  // The left one of two joined blocks lives on, so that segments_ stays right.
+  const auto is_free = [](const Block* b) {
+    return b != nullptr && !b->allocated && b->event_count == 0 && b->stream_uses.empty();
+  };
+  const auto absorb_next = [](Block* left) {
+    Block* right = left->next;
+    left->size += right->size;
+    left->next = right->next;
+    if (left->next != nullptr) {
+      left->next->prev = left;
+    }
+    delete right;
+  };
+  const auto forget = [&](Block* neighbour) {
+    pool.blocks.erase(neighbour);
+    decrease(stats_.inactive_split, pool, 1);
+    decrease(stats_.inactive_split_bytes, pool, neighbour->size);
+  };
+  if (is_free(block->next)) {
+    forget(block->next);
+    absorb_next(block);
+  }
+  if (is_free(block->prev)) {
+    block = block->prev;
+    forget(block);
+    absorb_next(block);
+  }
+  block->birth = pool.requests;
+  pool.blocks.insert(block);
+  if (block->is_split()) {
+    increase(stats_.inactive_split, pool, 1);
+    increase(stats_.inactive_split_bytes, pool, block->size);
+  }
+}
+
+void DeviceCachingAllocator::record_stream(Block* block, const NPUStream& stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream == block->stream) {
+    return;
+  }
+  auto& uses = block->stream_uses;
+  if (std::find(uses.begin(), uses.end(), stream) == uses.end()) {
+    uses.push_back(stream);
+  }
+}
+
+void DeviceCachingAllocator::defer_free(Block* block) {
+  const std::vector<NPUStream> uses = std::move(block->stream_uses);
+  block->stream_uses.clear();
+  if (is_shut_down() || is_in_bad_fork()) {
+    free_block(block);
+    return;
+  }
+  for (const NPUStream& stream : uses) {
+    try {
+      NPUEvent event;
+      if (!spare_events_.empty()) {
+        event = std::move(spare_events_.back());
+        spare_events_.pop_back();
+      }
+      event.record(stream);
+      waiting_[stream].emplace_back(std::move(event), block);
+      ++block->event_count;
+    } catch (const std::exception& error) {
+      // Frees come from destructors. A stream that takes no event runs nothing that could use the block either.
+      TORCH_WARN("A block used by another npu stream is freed without waiting: ", error.what());
+    }
+  }
+  if (block->event_count == 0) {
+    free_block(block);
+  }
+}
+
+void DeviceCachingAllocator::process_events(bool wait) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    auto& events = it->second;
+    while (!events.empty()) {
+      auto& [event, block] = events.front();
+      if (wait) {
+        event.synchronize();
+      } else if (!event.query()) {
+        break;
+      }
+      spare_events_.push_back(std::move(event));
+      if (--block->event_count == 0) {
+        free_block(block);
+      }
+      events.pop_front();
+    }
+    it = events.empty() ? waiting_.erase(it) : std::next(it);
+  }
+}
+
+// ---- giving memory back
+
+void DeviceCachingAllocator::synchronize() {
+  const NPUGuard guard(device_);
+  device_synchronize();
+}
+
+void DeviceCachingAllocator::release_segment(Block* block) {
+  BlockPool& pool = *block->pool;
+  NPU_CHECK(acl::aclrtFree(block->ptr));
+  if (history_enabled_) {
+    trace_event(TraceEntry::SEGMENT_FREE, block->ptr, block->size, block->stream, block->segment_context);
+  }
+  pool.blocks.erase(block);
+  segments_.erase(block->ptr);
+  reserved_ -= block->size;
+  ++stats_.num_device_free;
+  decrease(stats_.segment, pool, 1);
+  decrease(stats_.reserved_bytes, pool, block->size);
+  if (block->size >= Config::max_split_size()) {
+    stats_.oversize_segments.decrease(1);
+  }
+  delete block;
+}
+
+// With a bound on splitting: gives back oversize blocks of the stream, as few as make room for `size`.
+bool DeviceCachingAllocator::release_for(BlockPool& pool, size_t size, const NPUStream& stream) {
+  const size_t max_split = Config::max_split_size();
+  if (max_split == std::numeric_limits<size_t>::max()) {
+    return false;
+  }
+  Block key(stream, std::max(size, max_split), nullptr, nullptr);
+  const auto same_stream = [&](auto it) { return it != pool.blocks.end() && (*it)->stream.id() == stream.id(); };
+  auto it = pool.blocks.lower_bound(&key);
+  synchronize();
+  if (same_stream(it) && !(*it)->is_split()) {
+    release_segment(*it);
+    return true;
+  }
+  size_t released = 0;
+  while (released < size && it != pool.blocks.begin()) {
+    it = std::prev(it);
+    if (!same_stream(it) || (*it)->size < max_split || (*it)->is_split()) {
+      return false;
+    }
+    Block* block = *it;
+    ++it;
+    released += block->size;
+    release_segment(block);
+  }
+  return released >= size;
+}
+
+bool DeviceCachingAllocator::release_cached_blocks() {
+  ++stats_.num_sync_all_streams;
+  process_events(/*wait=*/true);
+  synchronize();
+  for (BlockPool* pool : {&large_, &small_}) {
+    for (auto it = pool->blocks.begin(); it != pool->blocks.end();) {
+      Block* block = *it;
+      ++it;
+      if (!block->is_split()) {
+        release_segment(block);
+      }
+    }
+  }
+  return true;
+}
+
+void DeviceCachingAllocator::empty_cache() {
+  const std::lock_guard lock(mutex_);
+  if (segments_.empty() && waiting_.empty()) {
+    return;
+  }
+  const NPUGuard guard(device_);
+  activate_device();
+  release_cached_blocks();
+}
+
+// Gives back whole free segments of the large pool, oldest first, once more than the threshold's share is in use.
+void DeviceCachingAllocator::collect_garbage() {
+  if (device_total_ == 0) {
+    size_t free = 0;
+    NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &device_total_));
+  }
+  const size_t allowed = fraction_.has_value() ? allowed_ : device_total_;
+  const auto threshold = static_cast<size_t>(Config::garbage_collection_threshold() * static_cast<double>(allowed));
+  if (reserved_ <= threshold) {
+    return;
+  }
+  size_t excess = reserved_ - threshold;
+  std::vector<Block*> candidates;
+  for (Block* block : large_.blocks) {
+    if (!block->is_split()) {
+      candidates.push_back(block);
+    }
+  }
+  if (candidates.empty()) {
+    return;
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Block* a, const Block* b) { return a->birth < b->birth; });
+  synchronize();
+  for (Block* block : candidates) {
+    if (excess == 0) {
+      break;
+    }
+    excess -= std::min(excess, block->size);
+    release_segment(block);
+  }
+}
+
+// ---- what there is
+
+double DeviceCachingAllocator::memory_fraction() {
+  const std::lock_guard lock(mutex_);
+  return fraction_.value_or(1.0);
+}
+
+void DeviceCachingAllocator::set_memory_fraction(double fraction) {
+  const NPUGuard guard(device_);
+  activate_device();
+  size_t free = 0, total = 0;
+  NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &total));
+  const std::lock_guard lock(mutex_);
+  fraction_ = fraction;
+  allowed_ = static_cast<size_t>(fraction * static_cast<double>(total));
+}
+
+size_t DeviceCachingAllocator::largest_free_block() {
+  const std::lock_guard lock(mutex_);
+  size_t largest = 0;
+  for (const BlockPool* pool : {&small_, &large_}) {
+    for (const Block* block : pool->blocks) {
+      largest = std::max(largest, block->size);
+    }
+  }
+  return largest;
+}
+
+std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const void* ptr) {
+  const std::lock_guard lock(mutex_);
+  auto it = segments_.upper_bound(ptr);
+  if (it == segments_.begin()) {
+    return std::nullopt;
+  }
+  Block* first = std::prev(it)->second;
+  size_t size = 0;
+  for (const Block* block = first; block != nullptr; block = block->next) {
+    size += block->size;
+  }
+  if (static_cast<const char*>(ptr) >= static_cast<const char*>(first->ptr) + size) {
+    return std::nullopt;
+  }
+  return std::make_pair(first->ptr, size);
+}
+
+DeviceStats DeviceCachingAllocator::stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void DeviceCachingAllocator::reset_accumulated_stats() {
+  const std::lock_guard lock(mutex_);
+  for_each_stat_array(stats_, [](Stat& stat) { stat.reset_accumulated(); });
+  stats_.num_alloc_retries = 0;
+  stats_.num_ooms = 0;
+  stats_.num_sync_all_streams = 0;
+  stats_.num_device_alloc = 0;
+  stats_.num_device_free = 0;
+}
+
+void DeviceCachingAllocator::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  for_each_stat_array(stats_, [](Stat& stat) { stat.reset_peak(); });
+}
+
+std::vector<SegmentInfo> DeviceCachingAllocator::snapshot() {
+  const std::lock_guard lock(mutex_);
+  std::vector<SegmentInfo> result;
+  result.reserve(segments_.size());
+  for (const auto& [address, first] : segments_) {
+    SegmentInfo& segment = result.emplace_back();
+    segment.device = device_;
+    segment.address = reinterpret_cast<size_t>(address);
+    segment.stream = first->stream.stream();
+    segment.is_large = !first->pool->is_small;
+    segment.context_when_allocated = first->segment_context;
+    for (const Block* block = first; block != nullptr; block = block->next) {
+      BlockInfo& info = segment.blocks.emplace_back();
+      info.size = block->size;
+      info.requested_size = block->requested_size;
+      info.allocated = block->allocated;
+      info.active = block->allocated || block->event_count > 0 || !block->stream_uses.empty();
+      info.context_when_allocated = block->context;
+      segment.total_size += block->size;
+      if (info.allocated) {
+        segment.allocated_size += block->size;
+      }
+      if (info.active) {
+        segment.active_size += block->size;
+        segment.requested_size += block->requested_size;
+      }
+    }
+  }
+  return result;
+}
+
+// ---- history
+
+std::vector<TraceEntry> DeviceCachingAllocator::trace() {
+  const std::lock_guard lock(mutex_);
+  return {history_.begin(), history_.end()};
+}
+
+bool DeviceCachingAllocator::is_history_enabled() {
+  const std::lock_guard lock(mutex_);
+  return history_enabled_;
+}
+
+void DeviceCachingAllocator::record_history(bool enabled, CreateContextFn recorder, size_t max_entries,
+                                            RecordContext when, bool clear) {
+  TORCH_CHECK(when == RecordContext::NEVER || recorder != nullptr, "Contexts cannot be recorded without a recorder");
+  const std::lock_guard lock(mutex_);
+  history_enabled_ = enabled;
+  history_recorder_ = recorder;
+  history_max_ = std::max<size_t>(max_entries, 1);
+  history_when_ = enabled ? when : RecordContext::NEVER;
+  if (!enabled || clear) {
+    history_.clear();
+  }
+}
+
+void DeviceCachingAllocator::attach_oom_observer(const OutOfMemoryObserver& observer) {
+  const std::lock_guard lock(mutex_);
+  oom_observers_.push_back(observer);
+}
+
+std::shared_ptr<GatheredContext> DeviceCachingAllocator::gather_context(RecordContext level) {
+  if (C10_LIKELY(history_when_ < level)) {
+    return nullptr;
+  }
+  return history_recorder_();
+}
+
+void DeviceCachingAllocator::trace_event(TraceEntry::Action action, const void* address, size_t size,
+                                         const NPUStream& stream, std::shared_ptr<GatheredContext> context) {
+  if (history_.size() >= history_max_) {
+    history_.pop_front();
+  }
+  history_.emplace_back(action, device_, reinterpret_cast<size_t>(address), size, stream.stream(), MempoolId_t{0, 0},
+                        getApproximateTime(), history_when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
+}
+
+}  // namespace c10::npu::NPUCachingAllocator

@@ -1,0 +1,26 @@
+# Imported targets for the base distribution's libraries and headers, all of them SYSTEM.
+message(STATUS "base tree: ${NPU_BASE_TORCH}")
+
+add_library(base_headers INTERFACE)
+target_include_directories(base_headers SYSTEM INTERFACE
+  "${NPU_BASE_TORCH}/include" "${NPU_BASE_TORCH}/include/torch/csrc/api/include")
+
+foreach(_lib c10 torch_cpu torch_python)
+  add_library(base_${_lib} SHARED IMPORTED)
+  set_target_properties(base_${_lib} PROPERTIES IMPORTED_LOCATION "${NPU_BASE_TORCH}/lib/lib${_lib}.so")
+  target_link_libraries(base_${_lib} INTERFACE base_headers)
+endforeach()
+# The base wheel carries its own libgomp; naming the file keeps the system's out of the link.
+add_library(base_gomp SHARED IMPORTED)
+set_target_properties(base_gomp PROPERTIES IMPORTED_LOCATION "${NPU_BASE_TORCH}/lib/libgomp.so.1")
+add_link_options("-Wl,-rpath-link,${NPU_BASE_TORCH}/lib")
+
+execute_process(
+  COMMAND "${NPU_PYTHON}" -c "import sysconfig; print(sysconfig.get_path('include')); print(sysconfig.get_config_var('EXT_SUFFIX'))"
+  OUTPUT_VARIABLE _python_facts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" _python_facts "${_python_facts}")
+list(GET _python_facts 0 NPU_PYTHON_INCLUDE)
+list(GET _python_facts 1 NPU_PYTHON_SUFFIX)
+if(NOT EXISTS "${NPU_PYTHON_INCLUDE}/Python.h")
+  message(FATAL_ERROR "no Python.h in ${NPU_PYTHON_INCLUDE}: install Python's headers (apt install python3.11-dev, yum install python3.11-devel)")
+endif()

@@ -1,0 +1,126 @@
+"""ResNet-50's training step on npu:0 against the same step on the CPU, for 20 steps of a run on the CPU.
+
+Whole trajectories diverge even between two memory layouts of one CPU, so each step starts from the CPU run's own state:
+weights, buffers and momentum are loaded into the npu's model. The yardstick for the gradients is measured in the same
+run: the distance between the CPU's NCHW and channels_last steps. PARITY_STEPS, PARITY_PIXELS and PARITY_BATCH change the
+size (the main job: 64 pixels, batch 64); PARITY_VERBOSE=1 prints the distances.
+"""
+
+import copy
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from common_utils import TestCase, run_tests
+
+import torch
+from torch import nn
+
+STEPS = int(os.environ.get("PARITY_STEPS", "20"))
+PIXELS = int(os.environ.get("PARITY_PIXELS", "64"))
+BATCH = int(os.environ.get("PARITY_BATCH", "8"))
+VERBOSE = os.environ.get("PARITY_VERBOSE") == "1"
+CLASSES = 10
+# A yardstick of nothing (both layouts may agree to the bit) still leaves a few roundings of fp32.
+ROUNDING = 2e-6
+
+
+class Run:
+    """A model with its optimizer on one device and in one memory format."""
+
+    def __init__(self, model: nn.Module, device: str, memory_format=torch.contiguous_format) -> None:
+        self.device, self.memory_format = device, memory_format
+        self.model = copy.deepcopy(model).to(device, memory_format=memory_format)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+
+    def load(self, model_state: dict, optimizer_state: dict) -> None:
+        self.model.load_state_dict(model_state)
+        self.optimizer.load_state_dict(optimizer_state)
+
+    def step(self, images: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Runs a step and returns its loss, a scalar on the device; the gradients stay in the model."""
+        images = images.to(self.device).contiguous(memory_format=self.memory_format)
+        loss = nn.functional.cross_entropy(self.model(images), target.to(self.device))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        return {name: parameter.grad.cpu() for name, parameter in self.model.named_parameters()}
+
+
+def distance(value: torch.Tensor, reference: torch.Tensor) -> float:
+    """Norm of the difference / norm of the reference, computed in fp64."""
+    value, reference = value.cpu().double(), reference.cpu().double()
+    norm = reference.norm().item()
+    difference = (value - reference).norm().item()
+    return difference / norm if norm else difference
+
+
+def batches(count: int):
+    """Batches of noisy pictures, each of which shows its class: a run on them learns."""
+    generator = torch.Generator().manual_seed(7)
+    coarse = torch.randn(CLASSES, 3, 8, 8, generator=generator)
+    pictures = nn.functional.interpolate(coarse, size=(PIXELS, PIXELS), mode="bilinear")
+    for _ in range(count):
+        target = torch.randint(CLASSES, (BATCH,), generator=generator)
+        yield pictures[target] + 0.5 * torch.randn(BATCH, 3, PIXELS, PIXELS, generator=generator), target
+
+
+def resnet50() -> nn.Module:
+    from torchvision.models import resnet50 as build
+
+    torch.manual_seed(3)
+    return build(num_classes=CLASSES, zero_init_residual=True)
+
+
+class TestParity(TestCase):
+    def test_steps_of_resnet50(self):
+        model = resnet50()
+        cpu, last, npu = Run(model, "cpu"), Run(model, "cpu", torch.channels_last), Run(model, "npu:0")
+        worst: dict[str, tuple[float, float]] = {}
+        for number, (images, target) in enumerate(batches(STEPS)):
+            state = copy.deepcopy((cpu.model.state_dict(), cpu.optimizer.state_dict()))
+            for other in (last, npu):
+                other.load(*state)
+            loss, _, npu_loss = (run.step(images, target) for run in (cpu, last, npu))
+            self.assertLessEqual(distance(npu_loss, loss), 1e-4, f"loss of step {number}")
+            reference, layouts, ours = cpu.gradients(), last.gradients(), npu.gradients()
+            for name, gradient in reference.items():
+                yardstick, error = distance(layouts[name], gradient), distance(ours[name], gradient)
+                worst[name] = max(worst.get(name, (0.0, 0.0, 0.0)), (error / (yardstick + ROUNDING), error, yardstick))
+                self.assertLessEqual(error, 3 * yardstick + ROUNDING, f"gradient of {name}, step {number}")
+            after = npu.model.state_dict()
+            for name, value in cpu.model.state_dict().items():
+                self.assertEqual(after[name].dtype, value.dtype)
+                self.assertLessEqual(distance(after[name], value), 1e-3, f"{name} after step {number}")
+        self.assertEqual(torch.npu.fallback_stats(), {})
+        if VERBOSE:
+            for name, row in sorted(worst.items(), key=lambda item: item[1], reverse=True)[:8]:
+                print(f"{name}: error {row[1]:.2e}, layouts {row[2]:.2e}")
+
+    def test_nothing_of_a_step_leaves_the_device(self):
+        counters = torch._C._npu_simulatorCounters
+        if counters(0) is None:
+            self.skipTest("a card does not count its copies")
+        run = Run(resnet50(), "npu:0")
+        data = list(batches(3))
+        run.step(*data[0])
+        torch.npu.synchronize()
+        before = counters(0)
+        for images, target in data[1:]:
+            loss = run.step(images, target)
+        torch.npu.synchronize()
+        after = counters(0)
+        self.assertEqual(after["device_to_host_copies"], before["device_to_host_copies"])
+        self.assertEqual(after["host_to_device_copies"] - before["host_to_device_copies"], 4, "images, target; twice")
+        loss.item()
+        self.assertEqual(counters(0)["device_to_host_copies"], before["device_to_host_copies"] + 1)
+        self.assertEqual(torch.npu.fallback_stats(), {})
+
+
+if __name__ == "__main__":
+    run_tests()

@@ -1,0 +1,47 @@
+#include "runtime/process.h"
+
+#include "runtime/guard.h"
+#include "runtime/stream.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+namespace acl_sim {
+namespace detail {
+std::atomic<bool> forked_in_use{false};
+}  // namespace detail
+
+namespace {
+
+std::atomic<bool> used{false};
+std::atomic<bool> ending{false};
+
+void at_exit() {
+  if (detail::forked_in_use.load()) return;  // the workers are the parent's
+  ending.store(true, std::memory_order_seq_cst);
+  park_workers();
+}
+
+void in_child() {
+  if (used.load()) detail::forked_in_use.store(true);
+}
+
+}  // namespace
+
+void mark_in_use() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    used.store(true);
+    ::pthread_atfork(nullptr, nullptr, in_child);
+    std::atexit(at_exit);
+  });
+}
+
+bool in_use() { return used.load(std::memory_order_relaxed); }
+bool exiting() { return ending.load(std::memory_order_relaxed); }
+bool forked_in_use() { return detail::forked_in_use.load(std::memory_order_relaxed); }
+
+}  // namespace acl_sim

@@ -1,0 +1,111 @@
+#pragma once
+// Streams: ordered queues of tasks, independent of each other.
+//
+// Note [Who runs a task]
+// Only the holder of a stream's token (`running_`) takes tasks from its head, one after another, so the order of a
+// stream never depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread,
+// for a tiny task on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever
+// lets go of the token while tasks are left wakes the worker, so no task waits for a thread that does not come.
+
+#include <acl/acl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "runtime/task.h"
+
+namespace acl_sim {
+
+class Device;
+struct Context;
+
+struct Stream {
+  std::atomic<bool> alive{false};  // a caller may use it
+  Device* device = nullptr;
+  Context* context = nullptr;
+  uint32_t number = 0;  // for log lines and exception information
+  uint32_t flags = 0;
+  int32_t priority = 0;
+  std::atomic<uint32_t> lives{0};  // counts reuses of this handle's memory
+  std::atomic<bool> overflow_check{false};
+  Report* report = nullptr;  // who runs this stream's host callbacks
+
+  // Gives the task an id and runs or queues it.
+  void submit(Task& task);
+  // Waits until the task `id` is done, or for timeout_ms (negative: as long as it takes); false if time ran out.
+  bool wait(uint64_t id, int64_t timeout_ms);
+  uint64_t last_submitted();
+  bool idle();
+
+  // The first error since the last call, cleared; its text goes with it.
+  aclError take_error(std::string* text);
+  void set_error(aclError code, const std::string& text, const Task* task);
+  void set_stop_on_failure(bool stop);
+
+  void prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_priority);
+  // Waits for what is queued (or drops it), and returns the handle to the pool.
+  void destroy(bool drop);
+  // Drops queued tasks and interrupts one that hangs.
+  void abort();
+  bool aborting() const { return abort_.load(std::memory_order_relaxed); }
+  void wake_worker();
+
+ private:
+  void execute(Task& task);
+  void finish(Task& task);
+  bool caller_may_run(const Task& task) const;
+  void run_head(std::unique_lock<std::mutex>& lock);
+  void start_worker();
+  void work();
+  void wait_for_room(std::unique_lock<std::mutex>& lock);
+  Task* take_node();
+  Task* pop();
+
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  Task* head_ = nullptr;
+  Task* tail_ = nullptr;
+  Task* free_nodes_ = nullptr;
+  uint64_t submitted_ = 0;
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<uint32_t> queued_{0};
+  std::atomic<bool> worker_spins_{false};
+  std::atomic<bool> abort_{false};
+  bool running_ = false;
+  bool worker_started_ = false;
+  bool worker_sleeps_ = false;
+  bool stop_on_failure_ = false;
+  int waiters_ = 0;
+  aclError error_ = ACL_SUCCESS;
+  std::string error_text_;
+};
+
+// The stream of a handle; nullptr means the current context's default stream. Throws Error for a handle that is none.
+Stream& stream_of(aclrtStream handle);
+// The same for work that is to be submitted: the stream must belong to the calling thread's device.
+Stream& submit_stream_of(aclrtStream handle);
+Stream& create_stream(Context& context, uint32_t flags, int32_t priority);
+// Waits for every stream of the device; the first error found, reported for this thread.
+aclError synchronize_device(Device& device, int64_t timeout_ms);
+aclError synchronize(Stream& stream, int64_t timeout_ms);
+// Calls abort() on and then destroys every stream of a context (or of every context of the device, for nullptr).
+void destroy_streams(Device& device, Context* context);
+void abort_device(Device& device);
+
+// Called by the exit handler: workers finish what they run and park.
+void park_workers();
+
+// How long a hung operator may take before it fails, and a stream may wait for an event; seconds, 0: no limit.
+void set_op_execute_timeout(uint32_t seconds);
+void set_op_wait_timeout(uint32_t seconds);
+int64_t op_execute_timeout_ms();
+
+void set_exception_callback(aclrtExceptionInfoCallback callback);
+
+// Threads that the device of the calling worker may use; set on the worker before each large task.
+void set_team_for_task();
+
+}  // namespace acl_sim

@@ -1,0 +1,52 @@
+"""`torch_npu`, the import name of the plug-in era: a thin alias. Everything is `torch.npu`'s, under the very same module objects.
+
+    import torch_npu                      # also brings the device up where TORCH_DEVICE_BACKEND_AUTOLOAD=0
+    torch_npu.npu.set_device(0)           # torch.npu.set_device(0)
+    from torch_npu.npu import amp         # torch.npu.amp
+    torch_npu.npu_format_cast(x, 29)      # torch.npu_format_cast(x, 29)
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+
+import torch
+from torch import _npu_autoload
+
+_npu_autoload.load()
+
+
+class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds torch_npu.npu and its submodules in torch.npu, so that no module is executed a second time under another name."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == f"{__name__}.npu" or fullname.startswith(f"{__name__}.npu."):
+            return importlib.util.spec_from_loader(fullname, self)
+        return None
+
+    def create_module(self, spec):
+        module = importlib.import_module("torch" + spec.name.removeprefix(__name__))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        # The import system has just put the alias's spec on the module; its own belongs there.
+        module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.insert(0, _SameModules())
+npu = importlib.import_module(f"{__name__}.npu")
+__version__ = torch.__version__
+
+
+def __getattr__(name):
+    if hasattr(npu, name):
+        return getattr(npu, name)
+    if name.startswith("npu_") and hasattr(torch, name):
+        return getattr(torch, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}' (it is an alias of torch.npu)")
+
+
+def __dir__():
+    return sorted({*globals(), *dir(npu), *(name for name in dir(torch) if name.startswith("npu_"))})

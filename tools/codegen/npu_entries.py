@@ -1,0 +1,269 @@
+"""Reads npu_native_functions*.yaml and checks every entry against upstream's schemas."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torchgen
+import yaml
+from torchgen.gen import get_grouped_native_functions, parse_native_yaml
+from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFunctionsGroup, OptionalType, Type
+
+# Output rules of frame/MetaRules.h for groups that upstream has no meta function for.
+ITERATOR_RULES = ("unary", "unary_bool", "unary_real", "unary_float", "binary", "binary_float", "comparison")
+PLAIN_RULES = ("like",)
+DTYPE_CLASSES = ("float", "int", "bool", "complex")
+CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
+ENTRY_KEYS = {"func", "ir", "inputs", "attrs", "output", "compute", "result", "elementwise", "dtypes", "fast", "forms"}
+SECTIONS = {"ir_ops", "kernels", "composites"}
+
+
+class EntryError(Exception):
+    """A wrong entry; the text is FILE:LINE: reason."""
+
+
+class _LineLoader(yaml.SafeLoader):
+    """Keeps the line of every mapping (as __line__) and of every key (as __lines__)."""
+
+
+def _mapping(loader: _LineLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if key.value in lines:
+            raise EntryError(f"{loader.name}:{key.start_mark.line + 1}: {key.value} is listed twice")
+        lines[key.value] = key.start_mark.line + 1
+    result = loader.construct_mapping(node, deep=True)
+    result["__line__"] = node.start_mark.line + 1
+    result["__lines__"] = lines
+    return result
+
+
+_LineLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+@dataclass
+class Case:
+    """One IR operator that an entry may issue; `when` is None for the last."""
+
+    ir: str
+    when: str | None
+    inputs: list[str]
+    attrs: dict[str, str]
+    compute: str | None
+
+
+@dataclass
+class IrOp:
+    """A checked entry of `ir_ops`."""
+
+    where: str
+    group: NativeFunctionsGroup
+    cases: list[Case]
+    output: str
+    compute: str
+    result: str
+    elementwise: bool
+    dtypes: list[str]
+    fast: list[str]
+    forms: list[str]
+
+    @property
+    def name(self) -> str:
+        return str(self.group.functional.func.name)
+
+    @property
+    def is_iterator(self) -> bool:
+        if self.output == "structured":
+            return self.group.out.structured_inherits == "TensorIteratorBase"
+        return self.output in ITERATOR_RULES
+
+    def functions(self) -> list[tuple[str, NativeFunction]]:
+        """The group's overloads that are generated: (form, function)."""
+        forms = [("functional", self.group.functional), ("inplace", self.group.inplace), ("out", self.group.out)]
+        return [(form, f) for form, f in forms if f is not None and form in self.forms]
+
+
+@dataclass
+class Kernel:
+    """A checked entry of `kernels`: a hand-written function for one overload."""
+
+    where: str
+    function: NativeFunction
+    symbol: str
+
+
+@dataclass
+class Table:
+    ir_ops: list[IrOp] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    composites: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        ir_ops = {
+            str(f.func.name): {"ir": [c.ir for c in op.cases], "dtypes": op.dtypes, "where": op.where}
+            for op in self.ir_ops
+            for _, f in op.functions()
+        }
+        kernels = {str(k.function.func.name): {"kernel": k.symbol, "where": k.where} for k in self.kernels}
+        return {"ir_ops": ir_ops, "kernels": kernels, "composites": self.composites}
+
+
+def is_tensor(type_: Type) -> bool:
+    return type_.is_tensor_like() and not type_.is_list_like()
+
+
+def base_of(type_: Type) -> BaseTy | None:
+    if isinstance(type_, OptionalType):
+        return base_of(type_.elem)
+    return type_.name if isinstance(type_, BaseType) else None
+
+
+def is_int_list(type_: Type) -> bool:
+    if isinstance(type_, OptionalType):
+        return is_int_list(type_.elem)
+    return isinstance(type_, ListType) and base_of(type_.elem) in (BaseTy.int, BaseTy.SymInt)
+
+
+class _Reader:
+    def __init__(self, source: Path, native_functions: Path | None):
+        packaged = Path(torchgen.__file__).parent / "packaged/ATen/native"
+        path = native_functions or packaged / "native_functions.yaml"
+        tags = path.parent / "tags.yaml"
+        parsed = parse_native_yaml(str(path), str(tags if tags.exists() else packaged / "tags.yaml"))
+        self.functions = {str(f.func.name): f for f in parsed.native_functions}
+        self.groups: dict[str, NativeFunctionsGroup] = {}
+        for group in get_grouped_native_functions(parsed.native_functions):
+            if isinstance(group, NativeFunctionsGroup):
+                for f in group.functions():
+                    self.groups[str(f.func.name)] = group
+        self.source = source
+        self.registered: dict[str, str] = {}
+        self.defined = self._defined_names()
+
+    def _defined_names(self) -> set[str]:
+        """Every name that is followed by a parenthesis in a kernel file: what a `kernels` entry may name."""
+        names: set[str] = set()
+        for file in [*self.source.glob("*.cpp"), *self.source.glob("frame/*.cpp")]:
+            names.update(re.findall(r"\b(\w+)\(", file.read_text()))
+        return names
+
+    def claim(self, overload: str, where: str) -> None:
+        if overload in self.registered:
+            raise EntryError(f"{where}: {overload} already has a kernel, from {self.registered[overload]}")
+        self.registered[overload] = where
+
+    def ir_op(self, entry: Any, where: str) -> IrOp:
+        def fail(reason: str, key: str = "func") -> EntryError:
+            line = entry.get("__lines__", {}).get(key) if isinstance(entry, dict) else None
+            return EntryError(f"{where.rsplit(':', 1)[0]}:{line}: {reason}" if line else f"{where}: {reason}")
+
+        if not isinstance(entry, dict) or "func" not in entry or "ir" not in entry:
+            raise fail("an entry of ir_ops needs `func` and `ir`")
+        for key in entry:
+            if not key.startswith("__") and key not in ENTRY_KEYS:
+                raise fail(f"unknown key `{key}`; known are {', '.join(sorted(ENTRY_KEYS))}", key)
+        name = entry["func"]
+        if name not in self.functions:
+            raise fail(f"upstream has no overload `{name}`")
+        group = self.groups.get(name)
+        if group is None:
+            raise fail(f"`{name}` has no out= variant to generate from: name a function under `kernels` instead")
+        output = str(entry.get("output", "structured"))
+        if output == "structured" and not group.structured:
+            rules = ", ".join(ITERATOR_RULES + PLAIN_RULES)
+            raise fail(f"`{name}` is not structured upstream: give `output`, one of {rules}")
+        if output != "structured" and output not in ITERATOR_RULES + PLAIN_RULES:
+            raise fail(f"unknown output rule `{output}`", "output")
+        arguments = {a.name: a.type for a in group.functional.func.arguments.flat_all}
+        tensors = [n for n, t in arguments.items() if is_tensor(t)]
+        default_attrs = entry.get("attrs") or {}
+        default_inputs = entry.get("inputs", tensors)
+        ir = entry["ir"]
+        cases = []
+        for item in [{"type": ir}] if isinstance(ir, str) else ir:
+            if not isinstance(item, dict) or "type" not in item:
+                raise fail("a case of `ir` needs `type`", "ir")
+            unknown = [k for k in item if not k.startswith("__") and k not in CASE_KEYS]
+            if unknown:
+                raise fail(f"unknown key `{unknown[0]}` in a case of `ir`", "ir")
+            attrs = item.get("attrs", default_attrs)
+            attrs = {k: str(v) for k, v in attrs.items() if not k.startswith("__")}
+            inputs = [str(i) for i in item.get("inputs", default_inputs)]
+            cases.append(Case(item["type"], item.get("when"), inputs, attrs, item.get("compute")))
+            for text in inputs:
+                if re.fullmatch(r"[A-Za-z_]\w*", text) and text not in arguments:
+                    raise fail(f"input `{text}` is no argument of {group.functional.func}", "inputs")
+        if any(c.when is None for c in cases[:-1]) or cases[-1].when is not None:
+            raise fail("every case of `ir` but the last needs `when`, and the last has none", "ir")
+        op = IrOp(
+            where=where,
+            group=group,
+            cases=cases,
+            output=output,
+            compute=str(entry.get("compute", "")),
+            result=str(entry.get("result", "bool" if output in ("comparison", "unary_bool") else "compute")),
+            elementwise=False,
+            dtypes=[str(d) for d in entry.get("dtypes", [])],
+            fast=[str(d) for d in entry.get("fast", [])],
+            forms=[str(f) for f in entry.get("forms", ("functional", "inplace", "out"))],
+        )
+        op.compute = op.compute or ("common" if op.is_iterator else "none")
+        op.elementwise = bool(entry.get("elementwise", op.is_iterator))
+        if op.result not in ("compute", "bool", "asis"):
+            raise fail("`result` is one of compute, bool, asis", "result")
+        if op.compute not in ("common", "output", "none"):
+            raise fail("`compute` is one of common, output, none", "compute")
+        if op.compute == "common" and not op.is_iterator:
+            raise fail("`compute: common` needs a rule that is a TensorIterator", "compute")
+        for key, values in (("dtypes", op.dtypes), ("fast", op.fast)):
+            wrong = [v for v in values if v not in DTYPE_CLASSES]
+            if wrong:
+                raise fail(f"unknown dtype class `{wrong[0]}`; known are {', '.join(DTYPE_CLASSES)}", key)
+        for _, f in op.functions():
+            self.claim(str(f.func.name), where)
+        return op
+
+    def kernel(self, overload: str, symbol: Any, where: str) -> Kernel:
+        if overload not in self.functions:
+            raise EntryError(f"{where}: upstream has no overload `{overload}`")
+        if not isinstance(symbol, str) or not re.fullmatch(r"[A-Za-z_]\w*", symbol):
+            raise EntryError(f"{where}: `{symbol}` is not a function's name")
+        if symbol not in self.defined:
+            raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a function `{symbol}`")
+        self.claim(overload, where)
+        return Kernel(where, self.functions[overload], symbol)
+
+
+def load_entries(source: Path, native_functions: Path | None = None) -> Table:
+    """Reads all YAML files of `source`; raises EntryError for the first wrong entry."""
+    reader = _Reader(source, native_functions)
+    table = Table()
+    for path in sorted(source.glob("npu_native_functions*.yaml")):
+        try:
+            with path.open() as stream:
+                loader = _LineLoader(stream)
+                loader.name = path.name
+                content = loader.get_single_data() or {}
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = mark.line + 1 if mark else 1
+            raise EntryError(f"{path.name}:{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        for key in content:
+            if not key.startswith("__") and key not in SECTIONS:
+                raise EntryError(f"{path.name}:{content['__lines__'][key]}: unknown section `{key}`")
+        for entry in content.get("ir_ops") or []:
+            line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["ir_ops"]
+            table.ir_ops.append(reader.ir_op(entry, f"{path.name}:{line}"))
+        kernels = content.get("kernels") or {}
+        for overload, symbol in kernels.items():
+            if not str(overload).startswith("__"):
+                table.kernels.append(reader.kernel(overload, symbol, f"{path.name}:{kernels['__lines__'][overload]}"))
+        for overload in content.get("composites") or []:
+            if overload not in reader.functions:
+                line = content["__lines__"]["composites"]
+                raise EntryError(f"{path.name}:{line}: upstream has no overload `{overload}`")
+            table.composites.append(overload)
+    return table

@@ -1,0 +1,126 @@
+"""Small changes to upstream's Python files, described by an anchor and the new text, applied while the tree is made.
+
+A file of tools/fork/grafts/ holds the grafts of one subject, as TOML tables:
+
+    [[graft]]
+    file = "torch/_utils.py"      # in the wheel
+    mode = "insert-after"         # or insert-before, replace
+    reason = "why, in one line"
+    when = "USE_NPU"              # optional: a switch, "!SWITCH" or "always"; USE_NPU if left out
+    anchor = '''...'''            # found exactly once in upstream's text, else the build fails
+    text = '''...'''
+
+`@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build. Run as a program (`python -m tools.fork.grafts`)
+it prints the table of grafts for the README.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup_helpers.env import BASE_VERSION, OWN_SWITCHES, ROOT, VERSION, BuildError, Switches
+
+FOLDER = ROOT / "tools" / "fork" / "grafts"
+_MODES = ("insert-after", "insert-before", "replace")
+
+
+@dataclass(frozen=True)
+class Graft:
+    """One change of one upstream file; `source` names the place that describes it."""
+
+    source: str
+    file: str
+    mode: str
+    anchor: str
+    text: str
+    reason: str
+    when: str = "USE_NPU"
+
+    def applies(self, switches: Switches) -> bool:
+        """Whether a build with these switches carries the graft."""
+        if self.when == "always":
+            return True
+        return not switches[self.when[1:]] if self.when.startswith("!") else switches[self.when]
+
+
+def read(folder: Path = FOLDER) -> list[Graft]:
+    """All grafts of a folder, in the order of the files' names; raises BuildError for a malformed one."""
+    grafts = []
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            tables = tomllib.loads(path.read_text())["graft"]
+        except (tomllib.TOMLDecodeError, KeyError) as error:
+            raise BuildError(f"{path}: {error}") from error
+        for number, table in enumerate(tables, 1):
+            source = f"{path.name} graft {number}"
+            try:
+                graft = Graft(source=source, **table)
+            except TypeError as error:
+                raise BuildError(f"{source}: {error}") from error
+            if graft.mode not in _MODES:
+                raise BuildError(f"{source}: mode {graft.mode!r} is none of {', '.join(_MODES)}")
+            if graft.when != "always" and graft.when.lstrip("!") not in OWN_SWITCHES:
+                raise BuildError(f"{source}: when = {graft.when!r} is no switch of ours")
+            if not graft.anchor.strip():
+                raise BuildError(f"{source}: the anchor is empty")
+            grafts.append(graft)
+    return grafts
+
+
+def apply(text: str, grafts: list[Graft]) -> str:
+    """Applies the grafts of one file to upstream's text.
+
+    Anchors are looked up in upstream's text, so the order does not matter. Raises BuildError naming file and graft when an
+    anchor is not found exactly once, or when two grafts touch the same text.
+    """
+    edits = []
+    for graft in grafts:
+        found = text.count(graft.anchor)
+        if found != 1:
+            raise BuildError(f"{graft.source}: the anchor is found {found} times in {graft.file} of torch {BASE_VERSION}, not once")
+        start = text.index(graft.anchor)
+        end = start + len(graft.anchor)
+        edits.append((start, end, graft))
+    edits.sort(key=lambda edit: edit[:2])
+    for (_, end, first), (start, _, second) in zip(edits, edits[1:], strict=False):
+        if start < end:
+            raise BuildError(f"{first.source} and {second.source} overlap in {first.file}")
+    for start, end, graft in reversed(edits):
+        anchor = text[start:end]
+        new = {"insert-after": anchor + graft.text, "insert-before": graft.text + anchor, "replace": graft.text}[graft.mode]
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def grafted_files(base: Path, switches: Switches, folder: Path = FOLDER) -> dict[str, bytes]:
+    """The new content of every upstream file that has grafts under these switches."""
+    facts = {"@VERSION@": VERSION, "@BUILD_DEBUG@": str(switches["DEBUG"]), "@SWITCHES@": switches.text()}
+    by_file: dict[str, list[Graft]] = {}
+    for graft in read(folder):
+        if graft.applies(switches):
+            by_file.setdefault(graft.file, []).append(graft)
+    result = {}
+    for name, grafts in by_file.items():
+        if not (base / name).is_file():
+            raise BuildError(f"{grafts[0].source}: torch {BASE_VERSION} has no file {name}")
+        text = apply((base / name).read_text(encoding="utf-8"), grafts)
+        for token, fact in facts.items():
+            text = text.replace(token, fact)
+        if name.endswith(".py"):
+            try:
+                compile(text, name, "exec")
+            except SyntaxError as error:
+                raise BuildError(f"{grafts[0].source}: {name} does not parse any more: {error}") from error
+        result[name] = text.encode()
+    return result
+
+
+def table() -> str:
+    """The README's table: each grafted file and why."""
+    rows = ["| upstream file | graft | why |", "| --- | --- | --- |"]
+    rows += [f"| `{g.file}` | {g.source.split('.toml')[0]} | {g.reason} |" for g in sorted(read(), key=lambda g: (g.file, g.source))]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(table())

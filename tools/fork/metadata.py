@@ -1,0 +1,57 @@
+"""The distribution's own records: METADATA, WHEEL, RECORD and the note that says how it was built."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+from tools.fork.overlay import Content, extra_packages
+from tools.setup_helpers.env import BASE_VERSION, VERSION, Switches, wheel_tag
+
+DIST_INFO = f"torch-{VERSION}.dist-info"
+BUILD_NOTE = f"{DIST_INFO}/ascend_build.json"
+# What the optional tools import; a plain installation goes without.
+NPU_TOOLS = ("h5py", "libcst", "openpyxl", "rich", "matplotlib")
+
+
+def read_bytes(content: Content) -> bytes:
+    """The bytes of a content, wherever it lies."""
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
+def record_hash(data: bytes) -> str:
+    """A file's hash as RECORD spells it."""
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def digest(files: dict[str, Content], base_identity: str) -> str:
+    """One hash over everything that goes into the wheel; equal digests mean equal wheels."""
+    total = hashlib.sha256(base_identity.encode())
+    for name, content in sorted(files.items()):
+        total.update(f"\0{name}\0".encode())
+        total.update(hashlib.sha256(read_bytes(content)).digest())
+    return total.hexdigest()
+
+
+def own_metadata(base_info: Path, switches: Switches, build_digest: str, mode: str) -> dict[str, bytes]:
+    """The files of our .dist-info that differ from the base's, without RECORD."""
+    metadata = (base_info / "METADATA").read_text(encoding="utf-8")
+    head, blank, body = metadata.partition("\n\n")
+    lines = []
+    for line in head.split("\n"):
+        if line.startswith("Version: "):
+            line = f"Version: {VERSION}"
+        lines.append(line)
+    lines.append("Provides-Extra: npu-tools")
+    lines += [f'Requires-Dist: {name}; extra == "npu-tools"' for name in NPU_TOOLS]
+    wheel = ["Wheel-Version: 1.0", f"Generator: torch-ascend ({VERSION})", "Root-Is-Purelib: false", f"Tag: {wheel_tag()}", ""]
+    top_level = (base_info / "top_level.txt").read_text().split()
+    if switches["USE_NPU"]:
+        top_level += extra_packages()
+    note = {"base": BASE_VERSION, "digest": build_digest, "mode": mode, "switches": switches.own}
+    return {
+        f"{DIST_INFO}/METADATA": ("\n".join(lines) + blank + body).encode(),
+        f"{DIST_INFO}/WHEEL": "\n".join(wheel).encode(),
+        f"{DIST_INFO}/top_level.txt": ("\n".join(sorted(top_level)) + "\n").encode(),
+        BUILD_NOTE: (json.dumps(note, indent=1, sort_keys=True) + "\n").encode(),
+    }

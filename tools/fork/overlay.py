@@ -1,0 +1,55 @@
+"""The overlay: which files of this repository go into the wheel, and where.
+
+The result maps a path in site-packages to a file on disk or to bytes; whatever is not named there is upstream's file, unchanged.
+"""
+
+from pathlib import Path
+
+from tools.fork import grafts
+from tools.setup_helpers.env import ROOT, BuildError, Switches
+
+Content = Path | bytes
+
+# (folder here, folder in the wheel, patterns, folders below it to leave out)
+_RULES = [
+    ("torch", "torch", ("*.py", "*.pyi", "*.json", "*.yaml"), ("torch/csrc",)),
+    ("third_party/torch_npu", "torch_npu", ("*.py", "*.pyi"), ()),
+    ("third_party/apex", "apex", ("*.py", "*.pyi"), ()),
+    ("c10/npu", "torch/include/c10/npu", ("*.h",), ()),
+    ("aten/src/ATen", "torch/include/ATen", ("*.h",), ()),
+    ("torch/csrc", "torch/include/torch/csrc", ("*.h",), ()),
+    ("third_party/acl/inc", "torch/include", ("*.h",), ()),
+    ("third_party/hccl/inc", "torch/include", ("*.h",), ()),
+    ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
+]
+# Top-level packages of the wheel besides upstream's, and the distribution that would bring the same one.
+EXTRA_PACKAGES = {"torch_npu": "third_party/torch_npu", "apex": "third_party/apex"}
+
+
+def extra_packages(root: Path = ROOT) -> list[str]:
+    """The top-level packages that this tree adds to upstream's."""
+    return [name for name, folder in EXTRA_PACKAGES.items() if (root / folder / "__init__.py").is_file()]
+
+
+def collect(switches: Switches, base: Path, libraries: Path | None, root: Path = ROOT) -> dict[str, Content]:
+    """All files of the wheel that differ from the base tree, path in site-packages to content.
+
+    Raises BuildError when a file here would replace an upstream file whole: such a change is a graft.
+    """
+    files: dict[str, Content] = {}
+    if switches["USE_NPU"]:
+        for folder, place, patterns, left_out in _RULES:
+            for pattern in patterns:
+                for path in (root / folder).rglob(pattern):
+                    name = path.relative_to(root).as_posix()
+                    if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out):
+                        continue
+                    files[f"{place}/{path.relative_to(root / folder).as_posix()}"] = path
+        if libraries is not None:
+            for path in libraries.rglob("*.so"):
+                files[path.relative_to(libraries).as_posix()] = path
+    for name, content in files.items():
+        if (base / name).exists():
+            raise BuildError(f"{content} would replace upstream's {name}; describe the change as a graft (tools/fork/grafts)")
+    files.update(grafts.grafted_files(base, switches))
+    return dict(sorted(files.items()))

@@ -1,0 +1,40 @@
+"""The end of `import torch`: refuses a second owner of our package names, then brings up the npu device type."""
+
+import os
+import sys
+
+# Distributions that install a package which this wheel has too, and the package. Two of them in one environment mix their files.
+_CONFLICTS = {"torch_npu": "torch_npu", "apex": "apex"}
+
+
+def _provided(package: str) -> bool:
+    """Whether this wheel carries the package (beside torch itself)."""
+    return os.path.isdir(os.path.join(os.path.dirname(os.path.dirname(__file__)), package))
+
+
+def check_conflicts(path: list[str] | None = None) -> None:
+    """Raises ImportError when another distribution of a package of ours is installed on `path` (sys.path)."""
+    for folder in sys.path if path is None else path:
+        if not folder.endswith("-packages"):
+            continue
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            project = name.split("-", 1)[0].lower()
+            if project in _CONFLICTS and _provided(_CONFLICTS[project]):
+                raise ImportError(
+                    f"{name.rsplit('.', 1)[0]} in {folder} is another '{_CONFLICTS[project]}' beside the one of this torch wheel, "
+                    f"which has its own. Remove it: `pip uninstall {project}`, then reinstall this torch wheel "
+                    "(`pip install --force-reinstall --no-deps torch-2.13.0+ascend-*.whl`); or, to keep it, "
+                    "remove this wheel with `pip uninstall torch` and install upstream's torch."
+                )
+
+
+def load() -> None:
+    """Checks the environment and imports `torch.npu`, which registers the device type."""
+    check_conflicts()
+    import torch.npu

@@ -1,0 +1,14 @@
+#pragma once
+// What the extension module torch.npu._C is made of: each function adds its part to torch._C, under names that
+// follow torch._C._cuda_*.
+
+#include <pybind11/pybind11.h>
+
+namespace torch::npu {
+
+void bind_device(pybind11::module_& m);   // Device.cpp: devices, properties, generators, life cycle
+void bind_streams(pybind11::module_& m);  // Stream.cpp: streams; events need only torch.Event
+void bind_memory(pybind11::module_& m);   // Memory.cpp: device and pinned memory
+void bind_compile(pybind11::module_& m);  // Compile.cpp: compile options, fallbacks, the simulator's counters
+
+}  // namespace torch::npu

@@ -1,0 +1,90 @@
+// Bindings of what is about operators as a whole: CANN's compile options, operators that fell back to the CPU, and the
+// simulator's counters of copies and launches.
+
+#include <ATen/native/npu/frame/Fallback.h>
+#include <acl/acl_op_compiler.h>
+#include <acl/acl_simulator.h>
+#include <acl_loader.h>
+#include <c10/npu/NPUFunctions.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/npu/Bindings.h>
+
+#include <pybind11/stl.h>
+
+#include <array>
+#include <string>
+
+namespace torch::npu {
+namespace {
+
+namespace py = pybind11;
+
+struct NamedOption {
+  const char* name;
+  aclCompileOpt option;
+};
+
+constexpr std::array kOptions = {
+    NamedOption{"ACL_OP_SELECT_IMPL_MODE", ACL_OP_SELECT_IMPL_MODE},
+    NamedOption{"ACL_OPTYPELIST_FOR_IMPLMODE", ACL_OPTYPELIST_FOR_IMPLMODE},
+    NamedOption{"ACL_OP_DEBUG_LEVEL", ACL_OP_DEBUG_LEVEL},
+    NamedOption{"ACL_DEBUG_DIR", ACL_DEBUG_DIR},
+    NamedOption{"ACL_OP_COMPILER_CACHE_MODE", ACL_OP_COMPILER_CACHE_MODE},
+    NamedOption{"ACL_OP_COMPILER_CACHE_DIR", ACL_OP_COMPILER_CACHE_DIR},
+    NamedOption{"ACL_OP_JIT_COMPILE", ACL_OP_JIT_COMPILE},
+};
+
+void set_option(const std::string& name, const std::string& value) {
+  for (const auto& known : kOptions) {
+    if (name == known.name) {
+      c10::npu::activate_device();
+      NPU_CHECK(c10::npu::acl::aclSetCompileopt(known.option, value.c_str()), name, "=", value);
+      return;
+    }
+  }
+  TORCH_CHECK_VALUE(false, "No such compile option: ", name);
+}
+
+void set_compile_flag(int flag) {
+  c10::npu::activate_device();
+  NPU_CHECK(c10::npu::acl::aclopSetCompileFlag(static_cast<aclOpCompileFlag>(flag)));
+}
+
+py::object simulator_counters(int device) {
+  if (!c10::npu::acl::has_function("aclsimGetCounters")) {
+    return py::none();
+  }
+  aclsimCounters counters{};
+  NPU_CHECK(c10::npu::acl::aclsimGetCounters(device, &counters));
+  py::dict d;
+#define COUNTER(name) d[#name] = counters.name
+  COUNTER(host_to_device_copies);
+  COUNTER(host_to_device_bytes);
+  COUNTER(device_to_host_copies);
+  COUNTER(device_to_host_bytes);
+  COUNTER(device_to_device_copies);
+  COUNTER(device_to_device_bytes);
+  COUNTER(ops_launched);
+  COUNTER(ops_run_by_caller);
+  COUNTER(ops_compiled);
+  COUNTER(memory_used);
+  COUNTER(memory_peak);
+  COUNTER(memory_total);
+  COUNTER(scratch_used);
+  COUNTER(scratch_peak);
+  COUNTER(relayouts);
+#undef COUNTER
+  return d;
+}
+
+}  // namespace
+
+void bind_compile(py::module_& m) {
+  m.def("_npu_setOption", torch::wrap_pybind_function(&set_option));
+  m.def("_npu_setCompileFlag", torch::wrap_pybind_function(&set_compile_flag));
+  m.def("_npu_fallbackStats", torch::wrap_pybind_function([]() { return at::native::npu::fallback_stats(); }));
+  m.def("_npu_resetFallbackStats", torch::wrap_pybind_function([]() { at::native::npu::reset_fallback_stats(); }));
+  m.def("_npu_simulatorCounters", torch::wrap_pybind_function(&simulator_counters));
+}
+
+}  // namespace torch::npu

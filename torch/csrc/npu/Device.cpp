@@ -1,0 +1,95 @@
+// Bindings of devices: choosing, counting, waiting, properties, default generators, start and end.
+
+#include <ATen/npu/NPUGeneratorImpl.h>
+#include <c10/npu/NPUFunctions.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/npu/Bindings.h>
+
+#include <cctype>
+
+namespace torch::npu {
+namespace {
+
+namespace py = pybind11;
+using c10::DeviceIndex;
+
+// Python ints are checked before they are cut down to a DeviceIndex: 256 must not mean 0.
+DeviceIndex to_index(int64_t index) {
+  TORCH_CHECK(index >= -1 && index <= std::numeric_limits<DeviceIndex>::max(), "Invalid npu device index: ", index);
+  return static_cast<DeviceIndex>(index);
+}
+
+// The number in a chip's name, split: Ascend910B2 is (9, 10), Ascend310P3 is (3, 10).
+std::pair<int, int> capability(const std::string& name) {
+  int number = 0;
+  for (char c : name) {
+    if (std::isdigit(static_cast<unsigned char>(c)) && number < 100) {
+      number = number * 10 + (c - '0');
+    } else if (number != 0) {
+      break;
+    }
+  }
+  return {number / 100, number % 100};
+}
+
+std::string describe(const c10::npu::DeviceProperties& p) {
+  std::ostringstream out;
+  out << "_NPUDeviceProperties(name='" << p.name << "', total_memory=" << p.total_memory / (1024 * 1024)
+      << "MB, cube_core_num=" << p.cube_core_num << ", vector_core_num=" << p.vector_core_num << ")";
+  return out.str();
+}
+
+void bind_properties(py::module_& m) {
+  using c10::npu::DeviceProperties;
+  py::class_<DeviceProperties>(m, "_NPUDeviceProperties")
+      .def_readonly("name", &DeviceProperties::name)
+      .def_readonly("total_memory", &DeviceProperties::total_memory)
+      .def_readonly("cube_core_num", &DeviceProperties::cube_core_num)
+      .def_readonly("vector_core_num", &DeviceProperties::vector_core_num)
+      .def_readonly("multi_processor_count", &DeviceProperties::cube_core_num)
+      .def_property_readonly("major", [](const DeviceProperties& p) { return capability(p.name).first; })
+      .def_property_readonly("minor", [](const DeviceProperties& p) { return capability(p.name).second; })
+      .def_property_readonly("is_simulated", [](const DeviceProperties&) { return c10::npu::is_simulator(); })
+      .def("__repr__", &describe);
+}
+
+}  // namespace
+
+void bind_device(py::module_& m) {
+  bind_properties(m);
+  m.attr("_npu_deviceType") = static_cast<int>(c10::DeviceType::PrivateUse1);
+
+  m.def("_npu_init", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_count_ensure_non_zero(); }));
+  m.def("_npu_shutdown", torch::wrap_pybind_function_no_gil([]() { c10::npu::npu_shutdown(); }));
+  m.def("_npu_isInBadFork", []() { return c10::npu::is_in_bad_fork(); });
+  m.def("_npu_isSimulator", torch::wrap_pybind_function([]() { return c10::npu::is_simulator(); }));
+  m.def("_npu_hasPrimaryContext",
+        torch::wrap_pybind_function([](int64_t i) { return c10::npu::hasPrimaryContext(to_index(i)); }));
+
+  m.def("_npu_getDeviceCount", []() { return static_cast<int>(c10::npu::device_count()); });
+  m.def("_npu_getDevice", torch::wrap_pybind_function([]() { return static_cast<int>(c10::npu::current_device()); }));
+  m.def("_npu_setDevice", torch::wrap_pybind_function_no_gil([](int64_t i) { c10::npu::set_device(to_index(i)); }));
+  // As on CUDA, a negative index changes nothing and returns -1.
+  m.def("_npu_exchangeDevice", torch::wrap_pybind_function([](int64_t i) {
+          return i < 0 ? -1 : static_cast<int>(c10::npu::ExchangeDevice(to_index(i)));
+        }));
+  m.def("_npu_maybeExchangeDevice", torch::wrap_pybind_function([](int64_t i) {
+          return i < 0 ? -1 : static_cast<int>(c10::npu::MaybeExchangeDevice(to_index(i)));
+        }));
+  m.def("_npu_synchronize", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_synchronize(); }));
+
+  m.def("_npu_getDeviceName",
+        torch::wrap_pybind_function([](int64_t i) { return c10::npu::get_device_name(to_index(i)); }));
+  m.def("_npu_getDeviceProperties",
+        torch::wrap_pybind_function([](int64_t i) { return c10::npu::get_device_properties(to_index(i)); }));
+  m.def("_npu_canDeviceAccessPeer", torch::wrap_pybind_function([](int64_t device, int64_t peer) {
+          return c10::npu::can_access_peer(to_index(device), to_index(peer));
+        }));
+  m.def("_npu_getDefaultGenerator", torch::wrap_pybind_function([](int64_t i) {
+          const auto& generator = at::npu::detail::getDefaultNPUGenerator(to_index(i));
+          return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(generator));
+        }));
+}
+
+}  // namespace torch::npu

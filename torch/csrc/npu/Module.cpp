@@ -1,0 +1,12 @@
+// The extension module torch.npu._C. It has no names of its own: importing it fills torch._C.
+
+#include <torch/csrc/npu/Bindings.h>
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Adds the bindings of the NPU device layer (torch._C._npu_*) when imported.";
+  auto torch_c = pybind11::module_::import("torch._C");
+  torch::npu::bind_device(torch_c);
+  torch::npu::bind_streams(torch_c);
+  torch::npu::bind_memory(torch_c);
+  torch::npu::bind_compile(torch_c);
+}

@@ -1,0 +1,63 @@
+// Bindings of streams. torch.npu.Stream and Event are Python subclasses of torch.Stream and torch.Event, which reach the
+// device through the device guard; here is what those do not offer.
+
+#include <c10/npu/NPUStream.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/npu/Bindings.h>
+
+namespace torch::npu {
+namespace {
+
+namespace py = pybind11;
+using c10::DeviceIndex;
+using c10::npu::NPUStream;
+
+NPUStream stream_of(int64_t stream_id, int64_t device_index) {
+  return NPUStream::unpack3(stream_id, static_cast<DeviceIndex>(device_index), c10::DeviceType::PrivateUse1);
+}
+
+py::tuple pack(const NPUStream& stream) {
+  const auto data = stream.pack3();
+  return py::make_tuple(data.stream_id, static_cast<int64_t>(data.device_index), static_cast<int64_t>(data.device_type));
+}
+
+uintptr_t handle(const NPUStream& stream) { return reinterpret_cast<uintptr_t>(stream.stream()); }
+
+void set_stream(int64_t stream_id, int64_t device_index, int64_t device_type) {
+  const auto type = static_cast<c10::DeviceType>(device_type);
+  auto stream = NPUStream::unpack3(stream_id, static_cast<DeviceIndex>(device_index), type);
+  if (c10::npu::current_device() != stream.device_index()) {
+    c10::npu::set_device(stream.device_index());
+  }
+  c10::npu::setCurrentNPUStream(stream);
+}
+
+}  // namespace
+
+void bind_streams(py::module_& m) {
+  const auto index = [](int64_t i) { return static_cast<DeviceIndex>(i); };
+  m.def("_npu_getCurrentStream", torch::wrap_pybind_function([index](int64_t i) {
+          return pack(c10::npu::getCurrentNPUStream(index(i)));
+        }));
+  m.def("_npu_getDefaultStream", torch::wrap_pybind_function([index](int64_t i) {
+          return pack(c10::npu::getDefaultNPUStream(index(i)));
+        }));
+  m.def("_npu_getCurrentRawStream", torch::wrap_pybind_function([index](int64_t i) {
+          return handle(c10::npu::getCurrentNPUStream(index(i)));
+        }));
+  m.def("_npu_getStreamFromExternal", torch::wrap_pybind_function([index](uintptr_t pointer, int64_t i) {
+          return pack(c10::npu::getStreamFromExternal(reinterpret_cast<aclrtStream>(pointer), index(i)));
+        }));
+  m.def("_npu_setStream", torch::wrap_pybind_function(&set_stream), py::arg("stream_id"), py::arg("device_index"),
+        py::arg("device_type"));
+  m.def("_npu_streamHandle",
+        torch::wrap_pybind_function([](int64_t id, int64_t device) { return handle(stream_of(id, device)); }));
+  m.def("_npu_streamPriority",
+        torch::wrap_pybind_function([](int64_t id, int64_t device) { return stream_of(id, device).priority(); }));
+  m.def("_npu_streamPriorityRange", torch::wrap_pybind_function([]() {
+          const auto [least, greatest] = NPUStream::priority_range();
+          return py::make_tuple(least, greatest);
+        }));
+}
+
+}  // namespace torch::npu

@@ -1,0 +1,402 @@
+r"""
+``torch.npu``: Ascend NPUs as a device of PyTorch, shaped like :mod:`torch.cuda`.
+
+The module is lazily initialised: importing it, :func:`is_available` and :func:`device_count` neither open a device
+nor start a thread, so a process may fork after them. The first call that needs a device opens it.
+``import torch`` imports this module, hence everything here is cheap: sub-modules are loaded when first used.
+"""
+
+import importlib
+import sys
+import threading
+import traceback
+from typing import Any
+
+import torch
+from torch._utils import _LazySeedTracker
+
+from . import _C  # noqa: F401  (adds torch._C._npu_*)
+from ._utils import _get_device_index
+
+
+_initialized = False
+_tls = threading.local()
+_initialization_lock = threading.Lock()
+_queued_calls: list[tuple[Any, list[str]]] = []  # run once, when the device is initialised
+_lazy_seed_tracker = _LazySeedTracker()
+_is_in_bad_fork = torch._C._npu_isInBadFork
+_exchange_device = torch._C._npu_exchangeDevice
+_maybe_exchange_device = torch._C._npu_maybeExchangeDevice
+
+has_half: bool = True
+has_magma: bool = False  # MAGMA is a CUDA library
+
+default_generators: tuple[torch._C.Generator, ...] = ()
+
+AcceleratorError = torch._C.AcceleratorError
+OutOfMemoryError = torch._C.OutOfMemoryError
+
+
+class DeferredNpuCallError(Exception):
+    r"""A call queued before initialisation failed when it was run; the text holds where it was made."""
+
+
+def _is_compiled() -> bool:
+    r"""Return True: this build has NPU support."""
+    return True
+
+
+def is_available() -> bool:
+    r"""Return whether at least one NPU (a card, or the simulator's) can be used. Initialises nothing."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    r"""Return the number of visible NPUs, 0 if there is none or it cannot be asked. Initialises nothing.
+
+    ``ASCEND_RT_VISIBLE_DEVICES`` selects and orders the visible devices.
+    """
+    return torch._C._npu_getDeviceCount()
+
+
+def is_initialized() -> bool:
+    r"""Return whether this process has initialised the NPU."""
+    return _initialized and not _is_in_bad_fork()
+
+
+def _lazy_call(callable, **kwargs) -> None:
+    r"""Run ``callable`` now if the NPU is initialised, else when it becomes so (``seed``/``seed_all`` keep the last)."""
+    with _initialization_lock:
+        if is_initialized():
+            callable()
+        elif kwargs.get("seed_all", False):
+            _lazy_seed_tracker.queue_seed_all(callable, traceback.format_stack())
+        elif kwargs.get("seed", False):
+            _lazy_seed_tracker.queue_seed(callable, traceback.format_stack())
+        else:
+            # The formatted text, not the traceback object, so that no frame is kept alive.
+            _queued_calls.append((callable, traceback.format_stack()))
+
+
+def init() -> None:
+    r"""Initialise the NPU now; otherwise the first call that needs it does. Does nothing the second time.
+
+    Raises:
+        RuntimeError: in a child forked after initialisation, or when there is no device.
+    """
+    _lazy_init()
+
+
+def _lazy_init() -> None:
+    global _initialized, default_generators
+    if is_initialized() or hasattr(_tls, "is_initializing"):
+        return
+    with _initialization_lock:
+        if is_initialized():
+            return
+        if _is_in_bad_fork():
+            raise RuntimeError(
+                "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, "
+                "you must use the 'spawn' start method"
+            )
+        torch._C._npu_init()
+        # Queued calls may come back here from this thread; other threads wait at the lock.
+        _tls.is_initializing = True
+        try:
+            default_generators = tuple(torch._C._npu_getDefaultGenerator(i) for i in range(device_count()))
+            _queued_calls.extend(calls for calls in _lazy_seed_tracker.get_calls() if calls)
+            for queued_call, where in _queued_calls:
+                try:
+                    queued_call()
+                except Exception as e:
+                    raise DeferredNpuCallError(
+                        f"NPU call failed lazily at initialization with error: {e}\n\n"
+                        f"NPU call was originally invoked at:\n\n{''.join(where)}"
+                    ) from e
+        finally:
+            del _tls.is_initializing
+        _queued_calls.clear()
+        _initialized = True
+
+
+class _DeviceGuard:
+    def __init__(self, index: int):
+        self.idx = index
+        self.prev_idx = -1
+
+    def __enter__(self):
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, type: Any, value: Any, traceback: Any):
+        self.idx = _maybe_exchange_device(self.prev_idx)
+        return False
+
+
+class device(_DeviceGuard):
+    r"""Context manager that changes the current NPU.
+
+    Args:
+        device (torch.device, str or int): the NPU to select; nothing happens for ``None`` or a negative index.
+    """
+
+    def __init__(self, device: Any):
+        super().__init__(_get_device_index(device, optional=True))
+
+
+class device_of(device):
+    r"""Context manager that makes the NPU of ``obj`` (a tensor or storage) current; nothing happens if it has none."""
+
+    def __init__(self, obj):
+        super().__init__(obj.get_device() if obj.device.type == "npu" else -1)
+
+
+def set_device(device: Any) -> None:
+    r"""Make an NPU current for this thread.
+
+    Args:
+        device (torch.device, str or int): e.g. ``"npu:0"`` or ``0``. Nothing happens for a negative index.
+
+    Raises:
+        ValueError: the device is not an NPU.
+        RuntimeError: there is no NPU of that index.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        torch._C._npu_setDevice(index)
+
+
+def current_device() -> int:
+    r"""Return the index of the current NPU; 0 unless :func:`set_device` changed it."""
+    _lazy_init()
+    return torch._C._npu_getDevice()
+
+
+def synchronize(device: Any = None) -> None:
+    r"""Wait until all work on all streams of an NPU is done.
+
+    Args:
+        device (torch.device, str or int, optional): default the current one.
+
+    Raises:
+        ValueError: the device is not an NPU.
+        RuntimeError: work failed on the device; the text names the operator.
+    """
+    _lazy_init()
+    with torch.npu.device(device):
+        torch._C._npu_synchronize()
+
+
+def get_device_properties(device: Any = None):
+    r"""Return the properties of an NPU: ``name``, ``total_memory`` (bytes), ``multi_processor_count`` (AI cores),
+    ``major`` and ``minor`` (see :func:`get_device_capability`), ``is_simulated``.
+
+    Raises:
+        AssertionError: there is no NPU of that index.
+    """
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    if index < 0 or index >= device_count():
+        raise AssertionError("Invalid device id")
+    return torch._C._npu_getDeviceProperties(index)
+
+
+def get_device_name(device: Any = None) -> str:
+    r"""Return the name of an NPU's chip, such as ``Ascend910B``. Initialises nothing."""
+    index = 0 if device is None and not is_initialized() else _get_device_index(device, optional=True)
+    if index < 0 or index >= device_count():
+        raise AssertionError("Invalid device id")
+    return torch._C._npu_getDeviceName(index)
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    r"""Return ``(major, minor)``: the number in the chip's name split in two, (9, 10) for an Ascend910."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    r"""Return whether one NPU can read another's memory.
+
+    Raises:
+        AssertionError: one of the two does not exist.
+    """
+    _lazy_init()
+    first = _get_device_index(device, optional=True)
+    second = _get_device_index(peer_device)
+    if not 0 <= first < device_count():
+        raise AssertionError("Invalid device id")
+    if not 0 <= second < device_count():
+        raise AssertionError("Invalid peer device id")
+    return torch._C._npu_canDeviceAccessPeer(first, second)
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    r"""Return whether bfloat16 tensors work on the NPU."""
+    return is_available()
+
+
+def is_tf32_supported() -> bool:
+    r"""Return False: an NPU computes float32 in float32."""
+    return False
+
+
+def is_current_stream_capturing() -> bool:
+    r"""Return False: AscendCL streams are never captured into a graph here."""
+    return False
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    r"""Return the dtypes that ``torch.autocast("npu", dtype=...)`` accepts."""
+    return [torch.float16, torch.bfloat16, torch.float32]
+
+
+def fallback_stats() -> dict[str, int]:
+    r"""Return how often each aten operator without an NPU kernel ran on the CPU, by the operator's name."""
+    return torch._C._npu_fallbackStats()
+
+
+def reset_fallback_stats() -> None:
+    r"""Set the counts of :func:`fallback_stats` to zero."""
+    torch._C._npu_resetFallbackStats()
+
+
+def ipc_collect() -> None:
+    r"""Give back memory that other processes have released; nothing to do, since NPU memory is not shared yet."""
+    _lazy_init()
+
+
+def _shutdown() -> None:
+    # Queued work ends and devices close while Python objects (generators, streams) still live.
+    torch._C._npu_shutdown()
+
+
+# Names that live in a sub-module which is not loaded before one of them is used.
+_LAZY_MODULES = ("amp", "memory", "options", "random", "streams", "types")
+_LAZY_NAMES = {
+    "Event": "streams",
+    "ExternalStream": "streams",
+    "Stream": "streams",
+    "StreamContext": "streams",
+    "current_stream": "streams",
+    "default_stream": "streams",
+    "get_stream_from_external": "streams",
+    "set_stream": "streams",
+    "stream": "streams",
+    "disable_graph_mode": "options",
+    "enable_graph_mode": "options",
+    "get_option": "options",
+    "global_step_inc": "options",
+    "is_graph_mode": "options",
+    "launch_graph": "options",
+    "set_aoe": "options",
+    "set_compile_mode": "options",
+    "set_option": "options",
+    "set_start_fuzz_compile_step": "options",
+    "caching_allocator_alloc": "memory",
+    "caching_allocator_delete": "memory",
+    "device_memory_used": "memory",
+    "empty_cache": "memory",
+    "get_allocator_backend": "memory",
+    "get_per_process_memory_fraction": "memory",
+    "host_memory_stats": "memory",
+    "host_memory_stats_as_nested_dict": "memory",
+    "max_memory_allocated": "memory",
+    "max_memory_cached": "memory",
+    "max_memory_reserved": "memory",
+    "mem_get_info": "memory",
+    "memory_allocated": "memory",
+    "memory_cached": "memory",
+    "memory_reserved": "memory",
+    "memory_snapshot": "memory",
+    "memory_stats": "memory",
+    "memory_stats_as_nested_dict": "memory",
+    "memory_summary": "memory",
+    "reset_accumulated_host_memory_stats": "memory",
+    "reset_accumulated_memory_stats": "memory",
+    "reset_max_memory_allocated": "memory",
+    "reset_max_memory_cached": "memory",
+    "reset_peak_host_memory_stats": "memory",
+    "reset_peak_memory_stats": "memory",
+    "set_per_process_memory_fraction": "memory",
+    "get_rng_state": "random",
+    "get_rng_state_all": "random",
+    "initial_seed": "random",
+    "manual_seed": "random",
+    "manual_seed_all": "random",
+    "seed": "random",
+    "seed_all": "random",
+    "set_rng_state": "random",
+    "set_rng_state_all": "random",
+    "_get_rng_state_offset": "random",
+    "_set_rng_state_offset": "random",
+}
+_TYPED = ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float", "Half", "Int", "Long")
+for _kind in (*_TYPED, "Short"):
+    _LAZY_NAMES[f"{_kind}Storage"] = "types"
+    if not _kind.startswith("Complex"):
+        _LAZY_NAMES[f"{_kind}Tensor"] = "types"
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY_NAMES:
+        value = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY_NAMES, *_LAZY_MODULES})
+
+
+def _register() -> None:
+    # The device type's name, torch.npu as its module, and the methods that upstream generates for it.
+    torch.utils.rename_privateuse1_backend("npu")
+    torch._register_device_module("npu", sys.modules[__name__])
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+    import atexit
+
+    atexit.register(_shutdown)
+
+
+_register()
+
+__all__ = sorted(
+    {
+        *(name for name in _LAZY_NAMES if not name.startswith("_")),
+        "AcceleratorError",
+        "DeferredNpuCallError",
+        "OutOfMemoryError",
+        "amp",
+        "can_device_access_peer",
+        "current_device",
+        "default_generators",
+        "device",
+        "device_count",
+        "device_of",
+        "fallback_stats",
+        "get_amp_supported_dtype",
+        "get_device_capability",
+        "get_device_name",
+        "get_device_properties",
+        "has_half",
+        "has_magma",
+        "init",
+        "ipc_collect",
+        "is_available",
+        "is_bf16_supported",
+        "is_current_stream_capturing",
+        "is_initialized",
+        "is_tf32_supported",
+        "memory",
+        "options",
+        "random",
+        "reset_fallback_stats",
+        "set_device",
+        "streams",
+        "synchronize",
+    }
+)

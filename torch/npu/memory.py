@@ -1,0 +1,268 @@
+r"""Memory of the NPUs: the caching allocator's counters and switches, and those of pinned host memory."""
+
+from typing import Any
+from typing_extensions import deprecated
+
+import torch
+
+from ._memory_summary import format_memory_summary
+from ._utils import _get_device_index
+
+__all__ = [
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "device_memory_used",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+
+def _flatten(prefix: str, value: Any, into: list[tuple[str, Any]]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _flatten(f"{prefix}.{key}" if prefix else key, inner, into)
+    else:
+        into.append((prefix, value))
+
+
+def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -> int:
+    r"""Take memory from the caching allocator, for use by other libraries.
+
+    Args:
+        size (int): bytes.
+        device (torch.device, str or int, optional): default the current NPU.
+        stream (torch.npu.Stream or int, optional): the stream that will use it (an int is an ``aclrtStream``, 0 the
+            default stream); default the current stream.
+
+    Returns:
+        int: the device address; give it back with :func:`caching_allocator_delete`.
+
+    Raises:
+        TypeError: ``stream`` is neither.
+        torch.OutOfMemoryError: the device has not that much left.
+    """
+    torch.npu._lazy_init()
+    index = _get_device_index(device, optional=True)
+    if stream is None:
+        stream = torch.npu.current_stream(index)
+    if isinstance(stream, torch.Stream):
+        stream = torch._C._npu_streamHandle(stream.stream_id, stream.device_index)
+    if not isinstance(stream, int):
+        raise TypeError(
+            "Invalid type for stream argument, must be `torch.npu.Stream` or `int` representing a pointer "
+            f"to an existing stream, not {type(stream).__name__}"
+        )
+    with torch.npu.device(index):
+        return torch._C._npu_cachingAllocatorRawAlloc(size, stream)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    r"""Give back memory of :func:`caching_allocator_alloc`."""
+    torch._C._npu_cachingAllocatorRawDelete(mem_ptr)
+
+
+def get_allocator_backend() -> str:
+    r"""Return the allocator's name: ``native``, the only one."""
+    return "native"
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    r"""Bound what this process takes of an NPU's memory; beyond, it is out of memory.
+
+    Args:
+        fraction (float): in [0, 1], of the total.
+        device (torch.device, str or int, optional): default the current NPU.
+
+    Raises:
+        TypeError, ValueError: ``fraction`` is not such a number.
+    """
+    torch.npu._lazy_init()
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    torch._C._npu_setMemoryFraction(fraction, _get_device_index(device, optional=True))
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    r"""Return the bound set by :func:`set_per_process_memory_fraction`, 1.0 if none was."""
+    torch.npu._lazy_init()
+    return torch._C._npu_getMemoryFraction(_get_device_index(device, optional=True))
+
+
+def empty_cache() -> None:
+    r"""Give all cached memory that no tensor uses back to the devices. Does nothing before initialisation."""
+    if torch.npu.is_initialized():
+        torch._C._npu_emptyCache()
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    r"""Return :func:`memory_stats` as nested dictionaries; empty before initialisation."""
+    if not torch.npu.is_initialized():
+        return {}
+    return torch._C._npu_memoryStats(_get_device_index(device, optional=True))
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    r"""Return the allocator's counters for an NPU, as sorted ``{name: int}``; empty before initialisation.
+
+    ``{allocation,segment,active,inactive_split}.{all,large_pool,small_pool}.{current,peak,allocated,freed}`` count
+    blocks; ``{allocated_bytes,reserved_bytes,active_bytes,inactive_split_bytes,requested_bytes}...`` are bytes;
+    ``num_alloc_retries``, ``num_ooms``, ``num_sync_all_streams``, ``num_device_alloc`` and ``num_device_free`` count
+    events. ``current`` is now, ``peak`` the maximum since :func:`reset_peak_memory_stats`; ``allocated`` and
+    ``freed`` are totals since :func:`reset_accumulated_memory_stats`.
+    """
+    result: list[tuple[str, Any]] = []
+    _flatten("", memory_stats_as_nested_dict(device), result)
+    return dict(sorted(result))
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    r"""Set the totals in :func:`memory_stats` to zero."""
+    torch.npu._lazy_init()
+    torch._C._npu_resetAccumulatedMemoryStats(_get_device_index(device, optional=True))
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    r"""Start the peaks in :func:`memory_stats` again from the current values."""
+    torch.npu._lazy_init()
+    torch._C._npu_resetPeakMemoryStats(_get_device_index(device, optional=True))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    r"""Return :func:`host_memory_stats` as nested dictionaries; empty before initialisation."""
+    if not torch.npu.is_initialized():
+        return {}
+    return torch._C._npu_hostMemoryStats()
+
+
+def host_memory_stats() -> dict[str, Any]:
+    r"""Return the counters of pinned host memory, as sorted ``{name: int}``; empty before initialisation.
+
+    ``{allocation,segment,allocated_bytes,reserved_bytes}.{current,peak,allocated,freed}`` mean what they mean in
+    :func:`memory_stats`; ``num_host_alloc`` and ``num_host_free`` count calls to the driver, and
+    ``host_alloc_time``/``host_free_time.{total,max,min,count,avg}`` their microseconds.
+    """
+    result: list[tuple[str, Any]] = []
+    _flatten("", host_memory_stats_as_nested_dict(), result)
+    return dict(sorted(result))
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    r"""Set the totals in :func:`host_memory_stats` to zero."""
+    torch.npu._lazy_init()
+    torch._C._npu_resetAccumulatedHostMemoryStats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    r"""Start the peaks in :func:`host_memory_stats` again from the current values."""
+    torch.npu._lazy_init()
+    torch._C._npu_resetPeakHostMemoryStats()
+
+
+@deprecated("`torch.npu.reset_max_memory_allocated` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning)
+def reset_max_memory_allocated(device: Any = None) -> None:
+    r"""Deprecated; see :func:`reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
+
+
+@deprecated("`torch.npu.reset_max_memory_cached` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning)
+def reset_max_memory_cached(device: Any = None) -> None:
+    r"""Deprecated; see :func:`reset_peak_memory_stats`."""
+    reset_peak_memory_stats(device)
+
+
+def memory_allocated(device: Any = None) -> int:
+    r"""Return the bytes that tensors occupy on an NPU now."""
+    return memory_stats(device).get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    r"""Return the most bytes that tensors occupied since :func:`reset_peak_memory_stats` (or the start)."""
+    return memory_stats(device).get("allocated_bytes.all.peak", 0)
+
+
+def memory_reserved(device: Any = None) -> int:
+    r"""Return the bytes that the caching allocator holds of an NPU now, used or not."""
+    return memory_stats(device).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    r"""Return the most bytes that the caching allocator held since :func:`reset_peak_memory_stats` (or the start)."""
+    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+
+
+@deprecated("`torch.npu.memory_cached` is `torch.npu.memory_reserved`", category=FutureWarning)
+def memory_cached(device: Any = None) -> int:
+    r"""Deprecated; see :func:`memory_reserved`."""
+    return memory_reserved(device)
+
+
+@deprecated("`torch.npu.max_memory_cached` is `torch.npu.max_memory_reserved`", category=FutureWarning)
+def max_memory_cached(device: Any = None) -> int:
+    r"""Deprecated; see :func:`max_memory_reserved`."""
+    return max_memory_reserved(device)
+
+
+def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    r"""Return one dict per segment of all NPUs: ``device``, ``address``, ``segment_type`` (``large``/``small``),
+    ``stream``, ``total_size``, ``allocated_size``, ``active_size``, ``requested_size`` (bytes), and ``blocks`` with
+    ``address``, ``size``, ``requested_size`` and ``state``.
+
+    Args:
+        mempool_id: must be None, since there are no private pools.
+        include_traces (bool, optional): for symmetry with torch.cuda; there are no traces.
+
+    Raises:
+        ValueError: a pool is asked for.
+    """
+    if mempool_id is not None:
+        raise ValueError("memory_snapshot: npu has no private memory pools")
+    if not torch.npu.is_initialized():
+        return []
+    return torch._C._npu_memorySnapshot()["segments"]
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    r"""Return the counters of :func:`memory_stats` as a table.
+
+    Args:
+        device (torch.device, str or int, optional): default the current NPU.
+        abbreviated (bool, optional): leave out the rows of the two pools.
+    """
+    torch.npu._lazy_init()
+    index = _get_device_index(device, optional=True)
+    return format_memory_summary(memory_stats(index), index, abbreviated)
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    r"""Return ``(free, total)`` bytes of an NPU, whoever uses it."""
+    torch.npu._lazy_init()
+    return torch._C._npu_memGetInfo(_get_device_index(device, optional=True))
+
+
+def device_memory_used(device: Any = None) -> int:
+    r"""Return the bytes in use of an NPU, whoever uses it."""
+    free, total = mem_get_info(device)
+    return total - free

@@ -1,0 +1,170 @@
+r"""How CANN compiles operators: :func:`set_option` and the switches of the 1.5-era fork that ported scripts call."""
+
+import os
+import warnings
+
+import torch
+
+
+def _one_of(*allowed: str):
+    def check(name: str, value: str) -> None:
+        if value not in allowed:
+            raise ValueError(f"set_option: {name} is one of {', '.join(allowed)}, not {value!r}")
+
+    return check
+
+
+def _directory(name: str, value: str) -> None:
+    if not os.path.isdir(value):
+        raise ValueError(f"set_option: {name}: there is no directory {value!r}")
+
+
+def _one_operator(name: str, value: str) -> None:
+    if not value.isidentifier():
+        raise ValueError(f"set_option: {name} names one operator, such as Pooling or SoftmaxV2, not {value!r}")
+
+
+_CHECKS = {
+    "ACL_OP_SELECT_IMPL_MODE": _one_of("high_precision", "high_performance"),
+    "ACL_OPTYPELIST_FOR_IMPLMODE": _one_operator,
+    "ACL_OP_DEBUG_LEVEL": _one_of("0", "1", "2", "3", "4"),
+    "ACL_DEBUG_DIR": _directory,
+    "ACL_OP_COMPILER_CACHE_MODE": _one_of("enable", "disable", "force"),
+    "ACL_OP_COMPILER_CACHE_DIR": _directory,
+}
+_CACHE = ("ACL_OP_COMPILER_CACHE_MODE", "ACL_OP_COMPILER_CACHE_DIR")
+_values = {"ACL_OP_SELECT_IMPL_MODE": "high_precision", "ACL_OP_DEBUG_LEVEL": "0"}
+
+_graph_mode = False
+_fuzz_compile_step: int | None = None
+_global_step = 0
+
+
+def set_option(option: dict[str, str | int]) -> None:
+    r"""Set compile options; those that are not named keep their value. Nothing is set if one of them is wrong.
+
+    Args:
+        option (dict): any of
+
+            - ``ACL_OP_SELECT_IMPL_MODE``: ``high_precision`` (default) or ``high_performance``;
+            - ``ACL_OPTYPELIST_FOR_IMPLMODE``: the one operator for which that mode counts, e.g. ``Pooling``;
+            - ``ACL_OP_DEBUG_LEVEL``: 0 to 4, what the compiler leaves in its ``kernel_meta`` folder;
+            - ``ACL_DEBUG_DIR``: an existing directory for it;
+            - ``ACL_OP_COMPILER_CACHE_MODE``: ``enable``, ``disable`` or ``force`` (compile all again), and
+            - ``ACL_OP_COMPILER_CACHE_DIR``: an existing directory; these two only together.
+
+    Raises:
+        TypeError: ``option`` is not a dict.
+        ValueError: an option is not known, or its value is not allowed.
+    """
+    if not isinstance(option, dict):
+        raise TypeError(f"set_option: the options come as a dict, not as {type(option).__name__}")
+    values = {}
+    for name, value in option.items():
+        if name not in _CHECKS:
+            raise ValueError(f"set_option: {name!r} is not an option; there are {', '.join(_CHECKS)}")
+        values[name] = str(value)
+        _CHECKS[name](name, values[name])
+    if len([name for name in _CACHE if name in values]) == 1:
+        raise ValueError(f"set_option: {_CACHE[0]} and {_CACHE[1]} are only set together")
+
+    def apply() -> None:
+        for name, value in values.items():
+            torch._C._npu_setOption(name, value)
+
+    torch.npu._lazy_call(apply)
+    _values.update(values)
+
+
+def get_option(name: str) -> str | None:
+    r"""Return the value of an option of :func:`set_option`, None if it has none.
+
+    Raises:
+        ValueError: there is no option of that name.
+    """
+    if name not in _CHECKS:
+        raise ValueError(f"get_option: {name!r} is not an option; there are {', '.join(_CHECKS)}")
+    return _values.get(name)
+
+
+def set_compile_mode(jit_compile: bool = False) -> None:
+    r"""Say whether operators are compiled for each shape (True) or taken from CANN's binary packages (False).
+
+    Raises:
+        TypeError: ``jit_compile`` is not a bool.
+    """
+    if not isinstance(jit_compile, bool):
+        raise TypeError(f"set_compile_mode: jit_compile is a bool, not {type(jit_compile).__name__}")
+    value = "enable" if jit_compile else "disable"
+    torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_OP_JIT_COMPILE", value))
+
+
+def set_start_fuzz_compile_step(step: int) -> None:
+    r"""Compile operators for ranges of shapes (CANN's fuzzy compilation) from the ``step``-th training step on.
+
+    Steps are counted by :func:`global_step_inc`.
+
+    Raises:
+        ValueError: ``step`` is not a positive int.
+    """
+    global _fuzz_compile_step
+    if not isinstance(step, int) or step < 1:
+        raise ValueError(f"set_start_fuzz_compile_step: the step is a positive int, not {step!r}")
+    _fuzz_compile_step = step
+
+
+def global_step_inc() -> None:
+    r"""Count one training step; see :func:`set_start_fuzz_compile_step`."""
+    global _global_step
+    _global_step += 1
+    if _global_step == _fuzz_compile_step:
+        torch.npu._lazy_call(lambda: torch._C._npu_setCompileFlag(1))
+
+
+def enable_graph_mode(verbose: bool = False) -> None:
+    r"""Enter the mode in which the 1.5-era fork gathered operators into graphs.
+
+    Here operators run one by one in it, too: results are the same, and a warning says so once.
+    """
+    global _graph_mode
+    if not _graph_mode:
+        warnings.warn(
+            "torch.npu graph mode runs operators one by one here: same results, no fusion across operators",
+            stacklevel=2,
+        )
+    _graph_mode = True
+
+
+def disable_graph_mode() -> None:
+    r"""Leave the mode of :func:`enable_graph_mode`, after the work of the current NPU is done."""
+    global _graph_mode
+    if _graph_mode:
+        torch.npu.synchronize()
+    _graph_mode = False
+
+
+def is_graph_mode() -> bool:
+    r"""Return whether :func:`enable_graph_mode` is in force."""
+    return _graph_mode
+
+
+def launch_graph() -> None:
+    r"""Hand what was gathered in graph mode to the device; it has been there since each call, so only errors surface.
+
+    Raises:
+        RuntimeError: graph mode is off, or an operator has failed.
+    """
+    if not _graph_mode:
+        raise RuntimeError("launch_graph: graph mode is off; call torch.npu.enable_graph_mode() first")
+    torch.npu.synchronize()
+
+
+def set_aoe(dump_path: str) -> None:
+    r"""Would write graphs for CANN's tuning engine (AOE).
+
+    Raises:
+        NotImplementedError: always, since graph mode makes no graphs here.
+    """
+    raise NotImplementedError(
+        f"set_aoe({dump_path!r}): AOE tunes the graphs of graph mode, and operators run one by one here"
+    )

@@ -1,0 +1,439 @@
+# The one table of CUDA names and what stands for them on npu. The porting tool rewrites by it, docs/porting.md prints
+# it and torch.npu.transfer_to_npu patches by it, so the three cannot tell different stories.
+"""CUDA API to NPU API table.
+
+Each line of a section reads ``cuda name | npu name | since | remark``. ``-`` as the npu name means that there is no
+counterpart; the remark then says why and what to do instead. ``=`` means that the name is kept because it is harmless
+or already works; the remark becomes a hint in the tool's log. ``since`` is the first API version that has it.
+"""
+
+from dataclasses import dataclass
+
+# name: dotted Python names; member: methods and attributes of tensors and modules; keyword: keyword arguments;
+# string: literal values; env: environment variables; package: third-party packages that need CUDA.
+KINDS = ("name", "member", "keyword", "string", "env", "package")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One API: ``npu`` is None where nothing stands for ``cuda``; ``kept`` marks a name that stays as it is."""
+
+    cuda: str
+    npu: str | None
+    since: str
+    remark: str
+    kind: str
+    section: str
+    is_module: bool = False
+    kept: bool = False
+
+
+_SECTIONS = (
+    (
+        "Devices (guide, table 5)",
+        "name",
+        """
+        torch.cuda.is_available | torch.npu.is_available | 1.5 | Checks whether a device can be used.
+        torch.cuda.current_device | torch.npu.current_device | 1.5 | Index of the device in use.
+        torch.cuda.device_count | torch.npu.device_count | 1.5 | Number of devices.
+        torch.cuda.set_device | torch.npu.set_device | 1.5 | Sets the device in use.
+        torch.cuda.synchronize | torch.npu.synchronize | 1.5 | Waits for all work of a device.
+        torch.cuda.device | torch.npu.device | 1.5 | Context manager that selects a device.
+        torch.cuda.Stream | torch.npu.Stream | 1.5 | A stream.
+        torch.cuda.stream | torch.npu.stream | 1.5 | Context manager that selects a stream.
+        torch.cuda.current_stream | torch.npu.current_stream | 1.5 | The stream in use.
+        torch.cuda.default_stream | torch.npu.default_stream | 1.5 | The default stream.
+        torch.cuda.Event | torch.npu.Event | 1.5 | An event of a stream.
+        """,
+    ),
+    (
+        "Tensors and modules (guide, tables 5 and 6)",
+        "member",
+        """
+        Tensor.cuda | Tensor.npu | 1.5 | Copies a tensor to the device; also on modules, storages and packed sequences.
+        Tensor.is_cuda | Tensor.is_npu | 1.5 | Whether a tensor lies on the device.
+        """,
+    ),
+    (
+        "Device strings (guide, tables 5 and 6)",
+        "string",
+        """
+        cuda | npu | 1.5 | In device positions: torch.device("cuda"), .to("cuda"), device="cuda", map_location, ...
+        cuda:0 | npu:0 | 1.5 | The same with an index, in f-strings, % and .format too.
+        gpu:0 | npu:0 | 1.5 | The guide's manual example spells a device this way.
+        torch.cuda.FloatTensor | torch.npu.FloatTensor | 1.5 | As the argument of Tensor.type and set_default_tensor_type.
+        nccl | hccl | 1.5 | Back end of torch.distributed.
+        cpu:gloo,cuda:nccl | cpu:gloo,npu:hccl | 2.1 | Back ends by device type.
+        """,
+    ),
+    (
+        "Tensor types (guide, table 6)",
+        "name",
+        """
+        torch.cuda.BoolTensor | torch.npu.BoolTensor | 1.5 | Constructor of a bool tensor.
+        torch.cuda.FloatTensor | torch.npu.FloatTensor | 1.5 | Constructor of a float32 tensor.
+        torch.cuda.IntTensor | torch.npu.IntTensor | 1.5 | Constructor of an int32 tensor.
+        torch.cuda.LongTensor | torch.npu.LongTensor | 1.5 | Constructor of an int64 tensor.
+        torch.cuda.HalfTensor | torch.npu.HalfTensor | 1.5 | Constructor of a float16 tensor.
+        torch.cuda.ByteTensor | torch.npu.ByteTensor | 1.5 | Constructor of a uint8 tensor.
+        torch.cuda.CharTensor | torch.npu.CharTensor | 1.5 | Constructor of an int8 tensor.
+        torch.cuda.ShortTensor | torch.npu.ShortTensor | 1.5 | Constructor of an int16 tensor.
+        torch.cuda.DoubleTensor | torch.npu.DoubleTensor | 1.5 | Constructor of a float64 tensor.
+        torch.cuda.BFloat16Tensor | torch.npu.BFloat16Tensor | 2.1 | Constructor of a bfloat16 tensor.
+        torch.cuda.FloatStorage | - | - | Typed storages are deprecated; torch.UntypedStorage(n, device="npu"). So for all types.
+        """,
+    ),
+    (
+        "Further device functions",
+        "name",
+        """
+        torch.cuda | torch.npu | 1.5 | module: the device's module.
+        torch.cuda.init | torch.npu.init | 1.5 | Initialises the device layer now instead of at first use.
+        torch.cuda.is_initialized | torch.npu.is_initialized | 1.5 | Whether it is initialised.
+        torch.cuda.device_of | torch.npu.device_of | 1.5 | Context manager: the device of an object.
+        torch.cuda.get_device_name | torch.npu.get_device_name | 1.5 | Name of a device.
+        torch.cuda.get_device_properties | torch.npu.get_device_properties | 1.8 | Name and memory of a device; other fields differ.
+        torch.cuda.get_device_capability | torch.npu.get_device_capability | 2.1 | There is no compute capability to compare with.
+        torch.cuda.can_device_access_peer | torch.npu.can_device_access_peer | 2.1 | Whether two devices can copy directly.
+        torch.cuda.is_bf16_supported | torch.npu.is_bf16_supported | 2.1 | Whether bfloat16 can be computed with.
+        torch.cuda.ipc_collect | torch.npu.ipc_collect | 2.1 | Frees memory that other processes gave back.
+        torch.cuda.get_sync_debug_mode | torch.npu.get_sync_debug_mode | 2.1 | Mode of warnings about synchronising calls.
+        torch.cuda.set_sync_debug_mode | torch.npu.set_sync_debug_mode | 2.1 | Sets that mode.
+        torch.cuda.utilization | torch.npu.utilization | 2.1 | Load of a device in percent.
+        torch.cuda.OutOfMemoryError | torch.OutOfMemoryError | 2.1 | The one exception of all devices.
+        torch.cuda.StreamContext | torch.npu.StreamContext | 2.1 | Class behind torch.npu.stream.
+        torch.cuda.set_stream | torch.npu.set_stream | 1.8 | Makes a stream the one in use.
+        torch.cuda.streams | torch.npu.streams | 1.5 | module: streams and events.
+        torch.cuda.streams.Stream | torch.npu.streams.Stream | 1.5 | As torch.npu.Stream.
+        torch.cuda.streams.Event | torch.npu.streams.Event | 1.5 | As torch.npu.Event.
+        """,
+    ),
+    (
+        "Memory",
+        "name",
+        """
+        torch.cuda.memory | torch.npu.memory | 1.5 | module: memory functions.
+        torch.cuda.empty_cache | torch.npu.empty_cache | 1.5 | Gives unused cached memory back to the device.
+        torch.cuda.memory_allocated | torch.npu.memory_allocated | 1.5 | Bytes in tensors.
+        torch.cuda.max_memory_allocated | torch.npu.max_memory_allocated | 1.5 | Its peak.
+        torch.cuda.memory_reserved | torch.npu.memory_reserved | 1.5 | Bytes held by the caching allocator.
+        torch.cuda.max_memory_reserved | torch.npu.max_memory_reserved | 1.5 | Its peak.
+        torch.cuda.memory_cached | torch.npu.memory_cached | 1.5 | Old name of memory_reserved.
+        torch.cuda.max_memory_cached | torch.npu.max_memory_cached | 1.5 | Old name of max_memory_reserved.
+        torch.cuda.reset_peak_memory_stats | torch.npu.reset_peak_memory_stats | 1.5 | Restarts the peaks.
+        torch.cuda.reset_accumulated_memory_stats | torch.npu.reset_accumulated_memory_stats | 1.5 | Restarts the sums.
+        torch.cuda.reset_max_memory_allocated | torch.npu.reset_max_memory_allocated | 1.5 | Restarts one peak.
+        torch.cuda.reset_max_memory_cached | torch.npu.reset_max_memory_cached | 1.5 | Restarts one peak.
+        torch.cuda.memory_stats | torch.npu.memory_stats | 1.5 | All counters of the allocator.
+        torch.cuda.memory_stats_as_nested_dict | torch.npu.memory_stats_as_nested_dict | 1.5 | The same, nested.
+        torch.cuda.memory_summary | torch.npu.memory_summary | 1.5 | The same as text.
+        torch.cuda.memory_snapshot | torch.npu.memory_snapshot | 1.5 | Segments and blocks.
+        torch.cuda.mem_get_info | torch.npu.mem_get_info | 1.8 | Free and total bytes.
+        torch.cuda.set_per_process_memory_fraction | torch.npu.set_per_process_memory_fraction | 1.8 | Limits this process.
+        torch.cuda.get_per_process_memory_fraction | torch.npu.get_per_process_memory_fraction | 2.1 | That limit.
+        torch.cuda.caching_allocator_alloc | torch.npu.caching_allocator_alloc | 1.5 | Raw allocation.
+        torch.cuda.caching_allocator_delete | torch.npu.caching_allocator_delete | 1.5 | Frees a raw allocation.
+        torch.cuda.host_memory_stats | torch.npu.host_memory_stats | 2.13 | Counters of pinned memory.
+        torch.cuda.host_memory_stats_as_nested_dict | torch.npu.host_memory_stats_as_nested_dict | 2.13 | The same, nested.
+        torch.cuda.reset_peak_host_memory_stats | torch.npu.reset_peak_host_memory_stats | 2.13 | Restarts those peaks.
+        torch.cuda.reset_accumulated_host_memory_stats | torch.npu.reset_accumulated_host_memory_stats | 2.13 | Restarts those sums.
+        torch.cuda.get_allocator_backend | torch.npu.get_allocator_backend | 2.1 | Name of the allocator.
+        """,
+    ),
+    (
+        "Random numbers",
+        "name",
+        """
+        torch.cuda.random | torch.npu.random | 1.5 | module: random number functions.
+        torch.cuda.manual_seed | torch.npu.manual_seed | 1.5 | Seeds the device in use.
+        torch.cuda.manual_seed_all | torch.npu.manual_seed_all | 1.5 | Seeds all devices.
+        torch.cuda.seed | torch.npu.seed | 1.5 | Random seed, device in use.
+        torch.cuda.seed_all | torch.npu.seed_all | 1.5 | Random seed, all devices.
+        torch.cuda.initial_seed | torch.npu.initial_seed | 1.5 | The seed.
+        torch.cuda.get_rng_state | torch.npu.get_rng_state | 1.5 | State of a generator.
+        torch.cuda.set_rng_state | torch.npu.set_rng_state | 1.5 | Restores it.
+        torch.cuda.get_rng_state_all | torch.npu.get_rng_state_all | 1.5 | States of all devices.
+        torch.cuda.set_rng_state_all | torch.npu.set_rng_state_all | 1.5 | Restores them.
+        torch.cuda.default_generators | torch.npu.default_generators | 1.5 | The generators, one per device.
+        """,
+    ),
+    (
+        "Mixed precision",
+        "name",
+        """
+        torch.cuda.amp | torch.npu.amp | 1.8 | module: automatic mixed precision.
+        torch.cuda.amp.autocast | torch.npu.amp.autocast | 1.8 | Computes in float16 where it is safe.
+        torch.cuda.amp.GradScaler | torch.npu.amp.GradScaler | 1.8 | Scales the loss.
+        torch.cuda.amp.custom_fwd | torch.npu.amp.custom_fwd | 1.8 | Decorator of a custom forward.
+        torch.cuda.amp.custom_bwd | torch.npu.amp.custom_bwd | 1.8 | Decorator of a custom backward.
+        torch.cuda.amp.autocast_mode | torch.npu.amp.autocast_mode | 1.8 | module: where autocast lives.
+        torch.cuda.amp.autocast_mode.autocast | torch.npu.amp.autocast | 1.8 | As torch.npu.amp.autocast.
+        torch.cuda.amp.autocast_mode.custom_fwd | torch.npu.amp.custom_fwd | 1.8 | As torch.npu.amp.custom_fwd.
+        torch.cuda.amp.autocast_mode.custom_bwd | torch.npu.amp.custom_bwd | 1.8 | As torch.npu.amp.custom_bwd.
+        torch.cuda.amp.grad_scaler | torch.npu.amp.grad_scaler | 1.8 | module: where GradScaler lives.
+        torch.cuda.amp.grad_scaler.GradScaler | torch.npu.amp.GradScaler | 1.8 | As torch.npu.amp.GradScaler.
+        torch.cuda.amp.common | - | - | Internal; ask torch.npu.is_available() instead.
+        torch.get_autocast_gpu_dtype | - | - | Use torch.get_autocast_dtype("npu").
+        torch.set_autocast_gpu_dtype | - | - | Use torch.set_autocast_dtype("npu", dtype).
+        """,
+    ),
+    (
+        "Profiler",
+        "name",
+        """
+        torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity of the profiler.
+        torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.npu.profile or torch.profiler.
+        torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
+        torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
+        """,
+    ),
+    (
+        "Profiler arguments (guide, table 5)",
+        "keyword",
+        """
+        torch.autograd.profiler.profile(use_cuda) | use_npu | 1.5 | Records device time.
+        """,
+    ),
+    (
+        "Distributed",
+        "name",
+        """
+        torch.distributed.Backend.NCCL | torch.distributed.Backend.HCCL | 1.8 | Name of the back end.
+        torch.distributed.ProcessGroupNCCL | torch.distributed.ProcessGroupHCCL | 1.5 | The process group.
+        torch.distributed.is_nccl_available | torch.distributed.is_hccl_available | 1.5 | Whether the back end is there.
+        torch.nn.DataParallel | = | 1.5 | Calls become a move to the device; several devices need DistributedDataParallel.
+        torch.nn.parallel.data_parallel | - | - | One process per device: torch.nn.parallel.DistributedDataParallel.
+        torch.cuda.nccl | - | - | Use torch.distributed with the hccl back end.
+        torch.cuda.comm | - | - | Use torch.distributed with the hccl back end.
+        torch.nn.parallel.comm | - | - | Use torch.distributed with the hccl back end.
+        torch.distributed.launch | = | 1.5 | Works with hccl; torchrun is its successor (LOCAL_RANK instead of --local_rank).
+        """,
+    ),
+    (
+        "Back end switches",
+        "name",
+        """
+        torch.backends.cudnn.is_available | torch.npu.is_available | 1.5 | Asks for the device.
+        torch.backends.cudnn.benchmark | = | 1.5 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.benchmark_limit | = | 2.1 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.deterministic | = | 1.5 | Has no effect on npu; torch.use_deterministic_algorithms(True) has.
+        torch.backends.cudnn.enabled | = | 1.5 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.allow_tf32 | = | 1.8 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.fastest | = | 1.5 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.flags | = | 1.5 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.set_flags | = | 1.5 | Has no effect on npu; kept, harmless.
+        torch.backends.cudnn.version | - | - | There is no cuDNN; None on this wheel.
+        torch.backends.cudnn.rnn | - | - | There is no cuDNN.
+        torch.backends.cudnn.conv | = | 2.13 | Has no effect on npu; kept, harmless.
+        torch.backends.cuda.matmul | = | 1.8 | Has no effect on npu; kept, harmless.
+        torch.backends.cuda.is_built | = | 1.5 | False on this wheel; torch.npu.is_available() asks for the device.
+        torch.backends.cuda.cufft_plan_cache | - | - | There is no cuFFT.
+        torch.backends.cuda.preferred_linalg_library | - | - | Chooses between NVIDIA libraries.
+        torch.backends.cuda.preferred_blas_library | - | - | Chooses between NVIDIA libraries.
+        torch.backends.cuda.enable_flash_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.enable_mem_efficient_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.enable_math_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.enable_cudnn_sdp | = | 2.13 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.sdp_kernel | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda | = | 1.5 | module: switches of CUDA libraries; no effect on npu.
+        torch.backends.cudnn | = | 1.5 | module: switches of cuDNN; no effect on npu.
+        torch.version.cuda | - | - | None on this wheel; torch.npu.is_available() asks for the device.
+        """,
+    ),
+    (
+        "Without a counterpart",
+        "name",
+        """
+        torch.cuda.cudart | - | - | CUDA's runtime.
+        torch.cuda.check_error | - | - | CUDA's runtime.
+        torch.cuda.cudaStatus | - | - | CUDA's runtime.
+        torch.cuda.CudaError | - | - | CUDA's runtime; npu errors are RuntimeError.
+        torch.cuda.DeferredCudaCallError | - | - | CUDA's runtime.
+        torch.cuda.current_blas_handle | - | - | cuBLAS.
+        torch.cuda.current_solver_handle | - | - | cuSOLVER.
+        torch.cuda.CUDAGraph | - | - | CUDA graphs.
+        torch.cuda.graph | - | - | CUDA graphs.
+        torch.cuda.graphs | - | - | CUDA graphs.
+        torch.cuda.graph_pool_handle | - | - | CUDA graphs.
+        torch.cuda.make_graphed_callables | - | - | CUDA graphs; call the module itself.
+        torch.cuda.is_current_stream_capturing | - | - | CUDA graphs.
+        torch.cuda.MemPool | - | - | Pools of CUDA graphs.
+        torch.cuda.use_mem_pool | - | - | Pools of CUDA graphs.
+        torch.cuda.ExternalStream | - | - | Wraps a cudaStream_t.
+        torch.cuda.get_stream_from_external | - | - | Wraps a cudaStream_t.
+        torch.cuda.GreenContext | - | - | CUDA green contexts.
+        torch.cuda.green_contexts | - | - | CUDA green contexts.
+        torch.cuda.CUDAPluggableAllocator | - | - | Allocator written against CUDA.
+        torch.cuda.change_current_allocator | - | - | Allocator written against CUDA.
+        torch.cuda.caching_allocator_enable | - | - | The caching allocator is always on.
+        torch.cuda.caching_allocator_disabled | - | - | The caching allocator is always on.
+        torch.cuda.get_arch_list | - | - | CUDA architectures.
+        torch.cuda.get_gencode_flags | - | - | CUDA architectures.
+        torch.cuda.is_tf32_supported | - | - | TF32 is NVIDIA's.
+        torch.cuda.has_half | - | - | Always true; remove the test.
+        torch.cuda.has_magma | - | - | MAGMA.
+        torch.cuda.jiterator | - | - | Compiles CUDA code.
+        torch.cuda.tunable | - | - | Tunes CUDA's GEMM.
+        torch.cuda.gds | - | - | GPUDirect storage.
+        torch.cuda.sparse | - | - | Sparse CUDA tensor types.
+        torch.cuda.list_gpu_processes | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.memory_usage | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.device_memory_used | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.temperature | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.power_draw | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.clock_rate | - | - | NVIDIA's management library; npu-smi info.
+        torch.utils.cpp_extension.CUDAExtension | - | - | Kernels written in CUDA; write the operator for npu.
+        torch.utils.cpp_extension.CUDA_HOME | - | - | Path of the CUDA toolkit.
+        """,
+    ),
+    (
+        "apex",
+        "name",
+        """
+        apex.amp | = | 1.5 | Kept; amp.initialize(..., combine_grad=True) speeds up the gradients.
+        apex.normalization.FusedLayerNorm | torch.nn.LayerNorm | 1.5 | apex has no fused kernels on npu.
+        apex.normalization.fused_layer_norm.FusedLayerNorm | torch.nn.LayerNorm | 1.5 | apex has no fused kernels on npu.
+        apex.normalization.FusedRMSNorm | torch.nn.RMSNorm | 2.13 | apex has no fused kernels on npu.
+        apex.optimizers.FusedAdam | apex.optimizers.NpuFusedAdamW | 1.5 | Fused optimizer for npu; NpuFusedAdam for adam_w_mode=False.
+        apex.optimizers.FusedSGD | apex.optimizers.NpuFusedSGD | 1.5 | Fused optimizer for npu.
+        apex.optimizers.FusedLAMB | apex.optimizers.NpuFusedLamb | 1.5 | Fused optimizer for npu.
+        apex.optimizers.FusedNovoGrad | - | - | Not among the fused optimizers for npu; use one of torch.optim.
+        apex.optimizers.FusedAdagrad | - | - | Not among the fused optimizers for npu; use torch.optim.Adagrad.
+        apex.parallel.DistributedDataParallel | torch.nn.parallel.DistributedDataParallel | 1.5 | apex's own is for CUDA.
+        apex.parallel.SyncBatchNorm | torch.nn.SyncBatchNorm | 1.8 | apex's own is for CUDA.
+        apex.parallel.convert_syncbn_model | torch.nn.SyncBatchNorm.convert_sync_batchnorm | 1.8 | apex's own is for CUDA.
+        apex.contrib | - | - | CUDA kernels of apex.
+        apex.multi_tensor_apply | - | - | CUDA kernels of apex.
+        apex.fp16_utils | - | - | Removed from apex; use apex.amp or torch.npu.amp.
+        apex.transformer | - | - | CUDA kernels of apex.
+        apex.mlp | - | - | CUDA kernels of apex; use torch.nn.Sequential.
+        amp_C | - | - | CUDA kernels of apex.
+        """,
+    ),
+    (
+        "Environment variables",
+        "env",
+        """
+        CUDA_VISIBLE_DEVICES | ASCEND_RT_VISIBLE_DEVICES | 1.5 | Devices that a process sees.
+        CUDA_LAUNCH_BLOCKING | - | - | Set TASK_QUEUE_ENABLE=0 to get errors where they happen.
+        CUDA_DEVICE_ORDER | - | - | Devices are numbered by their logical id.
+        CUBLAS_WORKSPACE_CONFIG | - | - | cuBLAS; remove.
+        PYTORCH_CUDA_ALLOC_CONF | - | - | Options of the CUDA allocator; remove.
+        NCCL_DEBUG | - | - | hccl logs through ASCEND_GLOBAL_LOG_LEVEL.
+        NCCL_SOCKET_IFNAME | - | - | hccl has HCCL_SOCKET_IFNAME.
+        NCCL_IB_DISABLE | - | - | Of NCCL; remove.
+        NCCL_P2P_DISABLE | - | - | Of NCCL; remove.
+        """,
+    ),
+    (
+        "Packages that need CUDA",
+        "package",
+        """
+        flash_attn | - | - | Use torch.nn.functional.scaled_dot_product_attention.
+        xformers | - | - | Use torch.nn.functional.scaled_dot_product_attention.
+        bitsandbytes | - | - | CUDA kernels.
+        triton | - | - | Compiles for NVIDIA and AMD devices.
+        cupy | - | - | NumPy on CUDA; use torch.
+        numba.cuda | - | - | Kernels for CUDA; use torch operators.
+        pycuda | - | - | Kernels for CUDA; use torch operators.
+        tensorrt | - | - | Inference on NVIDIA devices.
+        torch_tensorrt | - | - | Inference on NVIDIA devices.
+        nvidia.dali | - | - | Data loading on NVIDIA devices; use torchvision or PIL.
+        pynvml | - | - | NVIDIA's management library; npu-smi info.
+        transformer_engine | - | - | CUDA kernels.
+        spconv | - | - | CUDA kernels.
+        torch_scatter | - | - | Has no npu kernels; use Tensor.scatter_reduce.
+        """,
+    ),
+)
+
+# What profiles call device time: (name with cuda, name in API version 2, name in API version 1.5).
+PROFILE_COLUMNS = {
+    f"{own}cuda_{what}": (f"{own}device_{what}", f"{own}npu_{what}")
+    for own in ("", "self_")
+    for what in ("time_total", "time", "memory_usage")
+}
+
+VERSIONS = ("1.5", "1.8", "1.11", "2.1", "2.13")
+DEFAULT_VERSION = "2.13"
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Sort key of an API version such as ``"1.11"``."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def _parse() -> tuple[Row, ...]:
+    rows = []
+    for section, kind, text in _SECTIONS:
+        for line in filter(str.strip, text.splitlines()):
+            cuda, npu, since, remark = (cell.strip() for cell in line.split("|"))
+            is_module = remark.startswith("module:")
+            kept = npu == "="
+            target = None if npu == "-" else cuda if kept else npu
+            remark = remark.removeprefix("module:").strip()
+            rows.append(Row(cuda, target, since, remark[:1].upper() + remark[1:], kind, section, is_module, kept))
+    return tuple(rows)
+
+
+ROWS = _parse()
+NAMES = {row.cuda: row for row in ROWS if row.kind == "name"}
+ENVIRONMENT = {row.cuda: row for row in ROWS if row.kind == "env"}
+PACKAGES = {row.cuda: row for row in ROWS if row.kind == "package"}
+
+# Other spellings of one name, brought to the table's spelling before a look-up.
+CANONICAL = {
+    "torch.nn.parallel.DataParallel": "torch.nn.DataParallel",
+    "torch.nn.parallel.data_parallel.DataParallel": "torch.nn.DataParallel",
+    "torch.nn.parallel.distributed.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
+    "torch.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
+    "torch.distributed.distributed_c10d.init_process_group": "torch.distributed.init_process_group",
+    "torch.profiler.profiler.ProfilerActivity": "torch.profiler.ProfilerActivity",
+    "torch.autograd.ProfilerActivity": "torch.profiler.ProfilerActivity",
+    "torch.autograd.profiler_legacy.profile": "torch.autograd.profiler.profile",
+    "torch.amp.autocast_mode.autocast": "torch.amp.autocast",
+    "torch.amp.grad_scaler.GradScaler": "torch.amp.GradScaler",
+    "torch.autocast": "torch.amp.autocast",
+    "torch.GradScaler": "torch.amp.GradScaler",
+}
+# torch.cuda.memory.X, torch.cuda.random.X and the like are torch.cuda.X.
+_HOMES = ("memory", "random")
+
+
+def canonical(name: str) -> str:
+    """The table's spelling of a dotted name: ``torch.nn.parallel.DataParallel`` -> ``torch.nn.DataParallel``."""
+    return CANONICAL.get(name, name)
+
+
+def find(name: str, names: dict[str, Row] = NAMES) -> Row | None:
+    """Row of a dotted name, or None; ``torch.cuda.memory.empty_cache`` finds a row of its own home module."""
+    name = canonical(name)
+    row = names.get(name)
+    if row is None:
+        for home in _HOMES:
+            prefix = f"torch.cuda.{home}."
+            if name.startswith(prefix):
+                short = names.get("torch.cuda." + name[len(prefix) :])
+                if short is not None and short.npu is not None:
+                    return Row(name, name.replace(".cuda.", ".npu.", 1), *_tail(short))
+                return short
+    return row
+
+
+def _tail(row: Row) -> tuple:
+    return row.since, row.remark, row.kind, row.section
+
+
+def markdown() -> str:
+    """The table as docs/porting.md prints it."""
+    lines = []
+    for section, kind, _ in _SECTIONS:
+        rows = [row for row in ROWS if row.section == section]
+        if lines:
+            lines.append("")
+        counterpart = "Instead" if kind == "package" else "On npu"
+        lines += [f"### {section}", "", f"| On CUDA | {counterpart} | Since | Remark |", "| --- | --- | --- | --- |"]
+        for row in rows:
+            npu = "kept" if row.kept else f"`{row.npu}`" if row.npu else "none"
+            lines.append(f"| `{row.cuda}` | {npu} | {row.since} | {row.remark} |")
+    return "\n".join(lines) + "\n"
