@@ -2,7 +2,7 @@
 
     DEBUG USE_NPU USE_HCCL USE_DUMP USE_DISTRIBUTED BUILD_TEST MAX_JOBS       change what is built
     USE_CUDA USE_NCCL USE_MKLDNN USE_NNPACK USE_XNNPACK BUILD_BREAKPAD        accepted; the base wheel has settled them
-    BASE_WHEEL                                                                the base wheel to use instead of a download
+    BASE_WHEEL                                                                the base wheel, instead of a download
 
 The work is in tools/setup_helpers (switches, CMake) and tools/fork (base tree, overlay, grafts, wheel).
 """
@@ -19,10 +19,12 @@ try:
 except ImportError:
     sys.exit("setuptools is missing: pip install -r requirements-build.txt")
 
-from tools.setup_helpers.env import PYTHON, VERSION, BuildError, Switches, build_dir, dist_dir
+from tools.setup_helpers.env import PYTHON, VERSION, BuildError, Switches, build_dir, dist_dir  # noqa: E402
 
 if sys.version_info[:2] != PYTHON:
-    sys.exit(f"Python {'.'.join(map(str, PYTHON))} is needed (the base wheel is built for it); this is {sys.version.split()[0]}")
+    sys.exit(
+        f"Python {PYTHON[0]}.{PYTHON[1]} is needed (the base wheel is built for it); this is {sys.version.split()[0]}"
+    )
 
 
 class _Step(Command):

@@ -10,9 +10,14 @@ foreach(_lib c10 torch_cpu torch_python)
   set_target_properties(base_${_lib} PROPERTIES IMPORTED_LOCATION "${NPU_BASE_TORCH}/lib/lib${_lib}.so")
   target_link_libraries(base_${_lib} INTERFACE base_headers)
 endforeach()
-# The base wheel carries its own libgomp; naming the file keeps the system's out of the link.
+# The base wheel carries its own libgomp (beside torch on some machines); naming the file keeps the system's out of the link.
+file(GLOB _gomp "${NPU_BASE_TORCH}/lib/libgomp*.so.1*" "${NPU_BASE_TORCH}/../torch.libs/libgomp*.so.1*")
+if(NOT _gomp)
+  message(FATAL_ERROR "the base tree has no libgomp: ${NPU_BASE_TORCH}/lib")
+endif()
+list(GET _gomp 0 _gomp)
 add_library(base_gomp SHARED IMPORTED)
-set_target_properties(base_gomp PROPERTIES IMPORTED_LOCATION "${NPU_BASE_TORCH}/lib/libgomp.so.1")
+set_target_properties(base_gomp PROPERTIES IMPORTED_LOCATION "${_gomp}")
 add_link_options("-Wl,-rpath-link,${NPU_BASE_TORCH}/lib")
 
 execute_process(

@@ -19,7 +19,6 @@ _CAPTURE = "captures a CUDA stream into a graph; AscendCL of the supported relea
 _MEM_POOL = "private pools for CUDA graphs and for NCCL buffers; npu memory comes from the caching allocator alone"
 _PLUGGABLE = "replaces the allocator by a CUDA library of one's own; npu memory comes from the caching allocator alone"
 _NOCACHE = "a switch of CUDA's allocator for its memory checkers; npu memory always comes from the caching allocator"
-_SYNC_DEBUG = "needs a hook in every CUDA call that waits; npu copies that wait are counted by the simulator instead"
 _NVCC = "what nvcc compiled for; operators are compiled on the device by CANN"
 _SPARSE = "there are no sparse tensors on npu"
 _TUNABLE = "chooses between cuBLAS and hipBLASLt kernels; CANN chooses its own"
@@ -54,8 +53,6 @@ NOT_APPLICABLE = {
     "get_gencode_flags": _NVCC,
     "DEVICE_REQUIREMENT": _NVCC,
     "PYTORCH_RELEASES_CODE_CC": _NVCC,
-    "get_sync_debug_mode": _SYNC_DEBUG,
-    "set_sync_debug_mode": _SYNC_DEBUG,
     "clock_rate": _SMI,
     "list_gpu_processes": _SMI,
     "memory_usage": _SMI,

@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Distributions that install a package which this wheel has too, and the package. Two of them in one environment mix their files.
+# Distribution -> the package that it and this wheel both have; two of them in one environment mix their files.
 _CONFLICTS = {"torch_npu": "torch_npu", "apex": "apex"}
 
 
@@ -26,9 +26,10 @@ def check_conflicts(path: list[str] | None = None) -> None:
                 continue
             project = name.split("-", 1)[0].lower()
             if project in _CONFLICTS and _provided(_CONFLICTS[project]):
+                package = _CONFLICTS[project]
                 raise ImportError(
-                    f"{name.rsplit('.', 1)[0]} in {folder} is another '{_CONFLICTS[project]}' beside the one of this torch wheel, "
-                    f"which has its own. Remove it: `pip uninstall {project}`, then reinstall this torch wheel "
+                    f"{name.rsplit('.', 1)[0]} in {folder} is another '{package}' beside the one that this torch wheel "
+                    f"brings. Remove it: `pip uninstall {project}`, then reinstall this torch wheel "
                     "(`pip install --force-reinstall --no-deps torch-2.13.0+ascend-*.whl`); or, to keep it, "
                     "remove this wheel with `pip uninstall torch` and install upstream's torch."
                 )
@@ -37,4 +38,4 @@ def check_conflicts(path: list[str] | None = None) -> None:
 def load() -> None:
     """Checks the environment and imports `torch.npu`, which registers the device type."""
     check_conflicts()
-    import torch.npu
+    import torch.npu  # noqa: F401

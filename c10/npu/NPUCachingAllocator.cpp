@@ -29,10 +29,14 @@ void apply_environment() {
       setAllocatorSettings(settings);
     }
     TORCH_CHECK_VALUE(!AcceleratorAllocatorConfig::use_expandable_segments(), kNoExpandableSegments);
+    apply_settings();
     return true;
   }();
   static_cast<void>(applied);
 }
+
+// Settings may also come through c10 (torch._C._accelerator_setAllocatorSettings).
+const CachingAllocator::DeviceConfigParserHookRegistry hook([](const std::string&) { apply_settings(); }, {});
 
 void delete_block(void* ptr);
 

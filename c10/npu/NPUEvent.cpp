@@ -11,7 +11,9 @@ namespace {
 
 // Scope in which the device is active and no task of it waits in the queue.
 struct OrderedCall {
-  explicit OrderedCall(DeviceIndex device) : guard(device) { drain_task_queue(activate_device()); }
+  explicit OrderedCall(DeviceIndex device, bool raise = true) : guard(device) {
+    drain_task_queue(activate_device(), raise);
+  }
   NPUGuard guard;
 };
 
@@ -46,11 +48,11 @@ NPUEvent::~NPUEvent() {
   }
 }
 
-void NPUEvent::record(const NPUStream& stream) {
+void NPUEvent::record(const NPUStream& stream, bool raise_deferred) {
   TORCH_CHECK(event_ == nullptr || device_index_ == stream.device_index(), "Event device npu:",
               static_cast<int>(device_index_), " does not match recording stream's device npu:",
               static_cast<int>(stream.device_index()), ".");
-  const OrderedCall call(stream.device_index());
+  const OrderedCall call(stream.device_index(), raise_deferred);
   if (event_ == nullptr) {
     event_ = create_event();
     device_index_ = stream.device_index();

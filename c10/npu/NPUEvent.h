@@ -30,7 +30,9 @@ class C10_NPU_API NPUEvent {
   }
 
   void record() { record(getCurrentNPUStream()); }
-  void record(const NPUStream& stream);
+  // `raise_deferred`: whether an error that a queued task left behind is raised here (Note [Task queue]); frees, which
+  // come from destructors, leave it to a later call.
+  void record(const NPUStream& stream, bool raise_deferred = true);
   void recordOnce(const NPUStream& stream) {
     if (!isCreated()) {
       record(stream);

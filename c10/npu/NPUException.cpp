@@ -31,6 +31,11 @@ std::string log_directory() {
   return std::string(home != nullptr ? home : "~") + "/ascend/log/plog";
 }
 
+// Codes with which the runtime reports, at a later call, what went wrong on the device.
+bool is_device_failure(aclError code) {
+  return code / 1000 == 507;
+}
+
 std::string compose(const std::string& first_line, aclError code, const std::string& note, const std::string& reason) {
   std::string text =
       c10::str(first_line, "\nNPU error, NPU error code is ", code, " (", error_name(code), ")");
@@ -230,7 +235,9 @@ namespace detail {
 
 void throw_npu_error(const SourceLocation& where, aclError code, const std::string& note) {
   const std::string first_line = c10::str(where_text(where), " NPU error, error code is ", code);
-  throw AcceleratorError(where, code, compose(first_line, code, note, take_recent_error()));
+  const std::string what =
+      note.empty() && is_device_failure(code) ? "HelpACLExecute: work that was queued earlier failed on the device" : note;
+  throw AcceleratorError(where, code, compose(first_line, code, what, take_recent_error()));
 }
 
 void warn_npu_error(const SourceLocation& where, aclError code) {
@@ -239,8 +246,7 @@ void warn_npu_error(const SourceLocation& where, aclError code) {
              reason.empty() ? "" : ": ", reason);
 }
 
-void throw_launch_error(const char* task, aclError code, const std::string& reason) {
-  const SourceLocation where{"Run", __FILE__, static_cast<uint32_t>(__LINE__)};
+void throw_launch_error(const SourceLocation& where, const char* task, aclError code, const std::string& reason) {
   const std::string first_line = c10::str(where_text(where), " NPU error,NPU error code is:", code);
   throw AcceleratorError(where, code,
                          compose(first_line, code, c10::str("HelpACLExecute: ", task, " could not be launched"), reason));

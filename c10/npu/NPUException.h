@@ -24,7 +24,8 @@ namespace detail {
 [[noreturn]] C10_NPU_API void throw_npu_error(const SourceLocation& where, aclError code, const std::string& note);
 C10_NPU_API void warn_npu_error(const SourceLocation& where, aclError code);
 // Raised for an operator (or another task) that could not be put on its stream.
-[[noreturn]] C10_NPU_API void throw_launch_error(const char* task, aclError code, const std::string& reason);
+[[noreturn]] C10_NPU_API void throw_launch_error(const SourceLocation& where, const char* task, aclError code,
+                                                 const std::string& reason);
 }  // namespace detail
 
 }  // namespace c10::npu

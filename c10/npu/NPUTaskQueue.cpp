@@ -2,6 +2,8 @@
 
 #include <acl_loader.h>
 #include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUSyncDebug.h>
+#include <c10/npu/impl/PinnedRanges.h>
 #include <c10/util/irange.h>
 #include <c10/util/thread_name.h>
 
@@ -156,7 +158,8 @@ void raise_deferred_error(DeviceIndex device) {
     return;
   }
   if (const auto error = found->take_error()) {
-    detail::throw_launch_error(error->task.c_str(), error->code, error->reason);
+    detail::throw_launch_error({"Run", __FILE__, static_cast<uint32_t>(__LINE__)}, error->task.c_str(), error->code,
+                               error->reason);
   }
 }
 
@@ -184,7 +187,7 @@ LaunchScope::LaunchScope(const NPUStream& stream) {
 
 void finish_launch(const NPUStream& stream, const char* name, aclError code) {
   if (C10_UNLIKELY(code != ACL_SUCCESS)) {
-    throw_launch_error(name, code, take_recent_error());
+    throw_launch_error({"Run", __FILE__, static_cast<uint32_t>(__LINE__)}, name, code, take_recent_error());
   }
   static const bool blocking = options().launch_blocking;
   if (C10_UNLIKELY(blocking)) {
@@ -198,13 +201,15 @@ void enqueue(const NPUStream& stream, const char* name, std::unique_ptr<TaskBase
 
 }  // namespace detail
 
-void drain_task_queue(DeviceIndex device) {
+void drain_task_queue(DeviceIndex device, bool raise) {
   TaskQueue* found = queues[static_cast<size_t>(device)].load(std::memory_order_acquire);
   if (C10_LIKELY(found == nullptr)) {
     return;
   }
   found->wait_until_empty();
-  raise_deferred_error(device);
+  if (raise) {
+    raise_deferred_error(device);
+  }
 }
 
 std::string stop_task_queues() noexcept {
@@ -228,9 +233,13 @@ void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kin
   launch(stream, "aclrtMemcpyAsync", [=](aclrtStream handle) {
     return acl::aclrtMemcpyAsync(dst, nbytes, src, nbytes, kind, handle);
   });
+  if (kind == ACL_MEMCPY_HOST_TO_DEVICE && !delivers_at_the_call() && !impl::is_pinned(src)) {
+    drain_task_queue(stream.device_index());
+  }
 }
 
 void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream) {
+  report_sync();
   memcpy_async(dst, src, nbytes, kind, stream);
   stream.synchronize();
 }

@@ -77,13 +77,15 @@ void launch(const NPUStream& stream, const char* name, F&& task) {
   }
 }
 
-// Returns when no task of the device waits in the queue, and raises what one of them left behind.
-C10_NPU_API void drain_task_queue(DeviceIndex device);
+// Returns when no task of the device waits in the queue, and raises what one of them left behind; unless `raise`, that
+// is kept for the next call.
+C10_NPU_API void drain_task_queue(DeviceIndex device, bool raise = true);
 // For npu_shutdown: drains every queue and ends its thread, without raising; returns what was left behind as text.
 C10_NPU_API std::string stop_task_queues() noexcept;
 
-// Copies on a stream. Host memory must stay alive and unchanged until the copy is done: for pinned memory the
-// pinned allocator sees to it when recordEvent is called after this, for other memory the caller waits.
+// Copies on a stream. Pinned host memory must stay alive and unchanged until the copy is done: the pinned allocator sees
+// to it when recordEvent is called after this. Pageable memory that is copied from has been read when this returns;
+// whoever copies to it waits for the stream.
 C10_NPU_API void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream);
 // Copies and waits.
 C10_NPU_API void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind,

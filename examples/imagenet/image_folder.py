@@ -38,8 +38,7 @@ def train_loader(dataset: datasets.ImageFolder, args: argparse.Namespace) -> Dat
     """Shuffled batches of one shape: the rest that does not fill a batch is dropped (a device compiles per shape)."""
     sampler = DistributedSampler(dataset) if args.distributed else None
     generator = torch.Generator()
-    if args.seed is not None:
-        generator.manual_seed(args.seed)
+    generator.seed()
     return DataLoader(
         dataset,
         args.batch_size,

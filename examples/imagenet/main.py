@@ -244,7 +244,15 @@ def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) 
         dist.init_process_group(args.dist_backend, init_method=url, world_size=args.world_size, rank=args.rank)
         args.batch_size = args.batch_size // ngpus_per_node
         args.workers = (args.workers + ngpus_per_node - 1) // ngpus_per_node
+    try:
+        run(args, device, saves=not args.distributed or args.rank % ngpus_per_node == 0)
+    finally:
+        if args.distributed:
+            dist.destroy_process_group()
 
+
+def run(args: argparse.Namespace, device: torch.device, saves: bool) -> None:
+    """Trains or evaluates as `args` says, on one device; `saves` picks the process that writes the files."""
     train_set = None if args.evaluate else open_folder(args, "train")
     val_set = open_folder(args, "val")
     model = build_model(args, len((train_set or val_set).classes)).to(device)
@@ -270,6 +278,9 @@ def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) 
     for epoch in range(args.start_epoch, args.epochs):
         if args.distributed:
             train_batches.sampler.set_epoch(epoch)
+        if args.seed is not None:
+            # By the epoch, so that a resumed run sees the order that an uninterrupted one would.
+            train_batches.generator.manual_seed(args.seed + epoch)
         log = train(train_batches, model, criterion, optimizer, precision, epoch, args, device)
         images += log.figures.images
         seconds += log.seconds
@@ -278,7 +289,7 @@ def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) 
         history["epochs"].append((epoch + 1, loss, acc1))
         is_best = acc1 > best_acc1
         best_acc1 = max(acc1, best_acc1)
-        if not args.distributed or args.rank % ngpus_per_node == 0:
+        if saves:
             state = {
                 "epoch": epoch + 1,
                 "arch": args.arch,
@@ -288,10 +299,8 @@ def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) 
                 "history": history,
             }
             save_checkpoint(state | precision.checkpoint(), is_best, args.output)
-    if not args.distributed or args.rank == 0:
-        report(args, device, images * max(args.world_size, 1), seconds, best_acc1, history)
-    if args.distributed:
-        dist.destroy_process_group()
+    if saves:
+        report(args, device, images * (args.world_size if args.distributed else 1), seconds, best_acc1, history)
 
 
 def resume(

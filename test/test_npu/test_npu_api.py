@@ -279,6 +279,26 @@ class TestOptions(TestCase):
         self.assertFalse(torch.npu.is_graph_mode())
 
 
+class TestSyncDebug(TestCase):
+    def test_modes(self):
+        value = torch.ones(3, device="npu")
+        self.addCleanup(torch.npu.set_sync_debug_mode, "default")
+        self.assertEqual(torch.npu.get_sync_debug_mode(), 0)
+        torch.npu.set_sync_debug_mode("warn")
+        with self.assertWarnsRegex(UserWarning, "synchronizing NPU operation"):
+            value.cpu()
+        torch.npu.set_sync_debug_mode(2)
+        with self.assertRaisesRegex(RuntimeError, "synchronizing NPU operation"):
+            value.sum().item()
+        torch.npu.synchronize()  # said, so not reported
+        value.add_(1)
+        torch.npu.set_sync_debug_mode("default")
+        self.assertEqual(value.cpu(), torch.full((3,), 2.0))
+        for wrong in ("loud", 7):
+            with self.assertRaises((RuntimeError, ValueError)):
+                torch.npu.set_sync_debug_mode(wrong)
+
+
 class TestAttributes(TestCase):
     def test_unknown_name(self):
         with self.assertRaisesRegex(AttributeError, "no_such_thing"):

@@ -2,8 +2,15 @@
 
 Whole trajectories diverge even between two memory layouts of one CPU, so each step starts from the CPU run's own state:
 weights, buffers and momentum are loaded into the npu's model. The yardstick for the gradients is measured in the same
-run: the distance between the CPU's NCHW and channels_last steps. PARITY_STEPS, PARITY_PIXELS and PARITY_BATCH change the
-size (the main job: 64 pixels, batch 64); PARITY_VERBOSE=1 prints the distances.
+run: the distance between the CPU's NCHW and channels_last steps. PARITY_STEPS, PARITY_PIXELS and PARITY_BATCH change
+the size (the main job: 64 pixels, batch 64); PARITY_VERBOSE=1 prints the distances.
+
+Note [Steps that decide alike]
+The gradient is not a continuous function of the roundings: one ReLU whose input lies within a rounding of zero, or one
+maximum of two nearly equal values, moves a gradient by up to 1e-2, whatever computes it. So the test compares these
+decisions. Where npu and CPU take all of them alike, every gradient must keep to the yardstick; a quarter of the steps
+at least have to be such ones, and in the others only a few units in a million may decide differently. The batch is
+small so that there are such steps: at the main job's size hardly any step is without a changed decision.
 """
 
 import copy
@@ -34,13 +41,24 @@ class Run:
         self.device, self.memory_format = device, memory_format
         self.model = copy.deepcopy(model).to(device, memory_format=memory_format)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+        self.decisions: list[torch.Tensor] = []
+
+    def record_decisions(self) -> None:
+        """Keeps, for each step, which ReLUs are open and which value each maximum of the max pooling takes."""
+        for module in self.model.modules():
+            if isinstance(module, nn.ReLU):
+                module.register_forward_hook(lambda _, inputs, output: self.decisions.append(output.detach().cpu() > 0))
+            elif isinstance(module, nn.MaxPool2d):
+                module.register_forward_hook(lambda pool, inputs, output: self.decisions.append(taken(pool, inputs[0])))
 
     def load(self, model_state: dict, optimizer_state: dict) -> None:
         self.model.load_state_dict(model_state)
-        self.optimizer.load_state_dict(optimizer_state)
+        # An optimizer takes over the tensors it is given where their device is its own.
+        self.optimizer.load_state_dict(copy.deepcopy(optimizer_state))
 
     def step(self, images: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Runs a step and returns its loss, a scalar on the device; the gradients stay in the model."""
+        self.decisions.clear()
         images = images.to(self.device).contiguous(memory_format=self.memory_format)
         loss = nn.functional.cross_entropy(self.model(images), target.to(self.device))
         self.optimizer.zero_grad()
@@ -50,6 +68,11 @@ class Run:
 
     def gradients(self) -> dict[str, torch.Tensor]:
         return {name: parameter.grad.cpu() for name, parameter in self.model.named_parameters()}
+
+
+def taken(pool: nn.MaxPool2d, values: torch.Tensor) -> torch.Tensor:
+    values = values.detach().cpu().contiguous()
+    return nn.functional.max_pool2d(values, pool.kernel_size, pool.stride, pool.padding, return_indices=True)[1]
 
 
 def distance(value: torch.Tensor, reference: torch.Tensor) -> float:
@@ -81,26 +104,36 @@ class TestParity(TestCase):
     def test_steps_of_resnet50(self):
         model = resnet50()
         cpu, last, npu = Run(model, "cpu"), Run(model, "cpu", torch.channels_last), Run(model, "npu:0")
-        worst: dict[str, tuple[float, float]] = {}
+        cpu.record_decisions()
+        npu.record_decisions()
+        alike, worst = 0, []
         for number, (images, target) in enumerate(batches(STEPS)):
-            state = copy.deepcopy((cpu.model.state_dict(), cpu.optimizer.state_dict()))
             for other in (last, npu):
-                other.load(*state)
+                other.load(cpu.model.state_dict(), cpu.optimizer.state_dict())
             loss, _, npu_loss = (run.step(images, target) for run in (cpu, last, npu))
             self.assertLessEqual(distance(npu_loss, loss), 1e-4, f"loss of step {number}")
+            pairs = list(zip(npu.decisions, cpu.decisions, strict=True))
+            different = sum((ours != theirs).sum().item() for ours, theirs in pairs)
+            self.assertLessEqual(different, 1 + 5e-6 * sum(theirs.numel() for _, theirs in pairs), f"step {number}")
             reference, layouts, ours = cpu.gradients(), last.gradients(), npu.gradients()
             for name, gradient in reference.items():
                 yardstick, error = distance(layouts[name], gradient), distance(ours[name], gradient)
-                worst[name] = max(worst.get(name, (0.0, 0.0, 0.0)), (error / (yardstick + ROUNDING), error, yardstick))
-                self.assertLessEqual(error, 3 * yardstick + ROUNDING, f"gradient of {name}, step {number}")
+                worst.append((error / (yardstick + ROUNDING), error, yardstick, different, name, number))
+                if not different:
+                    self.assertLessEqual(error, 3 * yardstick + ROUNDING, f"gradient of {name}, step {number}")
+            alike += not different
             after = npu.model.state_dict()
             for name, value in cpu.model.state_dict().items():
                 self.assertEqual(after[name].dtype, value.dtype)
-                self.assertLessEqual(distance(after[name], value), 1e-3, f"{name} after step {number}")
+                self.assertLessEqual(
+                    distance(after[name], value), 1e-2 if different else 1e-4, f"{name}, step {number}"
+                )
+        self.assertGreaterEqual(alike, STEPS / 4, "steps in which npu and CPU decide alike")
         self.assertEqual(torch.npu.fallback_stats(), {})
         if VERBOSE:
-            for name, row in sorted(worst.items(), key=lambda item: item[1], reverse=True)[:8]:
-                print(f"{name}: error {row[1]:.2e}, layouts {row[2]:.2e}")
+            print(f"{alike} of {STEPS} steps decide alike")
+            for _, error, yardstick, different, name, number in sorted(worst, reverse=True)[:8]:
+                print(f"step {number} {name}: error {error:.2e}, layouts {yardstick:.2e}, decisions {different}")
 
     def test_nothing_of_a_step_leaves_the_device(self):
         counters = torch._C._npu_simulatorCounters

@@ -58,6 +58,7 @@ class Function:
     header: str
     since: object
     failure: str | None
+    anywhere: bool  # needs no device, works in a forked child too
 
     @property
     def required(self) -> bool:
@@ -94,13 +95,14 @@ def parse_function(entry: object, library: str, header: str) -> Function:
     args = [parse_argument(p, name) for p in (pieces[:-1] if variadic else pieces)]
     since = fields.pop("since", BASE_RELEASE)
     failure = fields.pop("failure", None)
+    anywhere = fields.pop("anywhere", False)
     if fields:
         raise ValueError(f"{name}: unknown keys {sorted(fields)}")
     if failure is None and ret not in ("aclError", "void") and not ret.endswith("*"):
         if ret not in FAILURE_OF_TYPE:
             raise ValueError(f"{name}: say what it returns on failure (failure: ...), the type is '{ret}'")
         failure = FAILURE_OF_TYPE[ret]
-    return Function(name, ret, args, variadic, library, header, since, failure)
+    return Function(name, ret, args, variadic, library, header, since, failure, anywhere)
 
 
 def read_table(path: Path = TABLE) -> tuple[dict, list[Function]]:
@@ -233,7 +235,8 @@ def make_sim_entry(functions: list[Function]) -> str:
             body = f'acl_sim::guard_void("{f.name}", [&] {{ {call}; }});'
         else:
             failure = f.failure if f.failure is not None else "nullptr"
-            body = f'return acl_sim::guard_value<{f.ret}>("{f.name}", {failure}, [&] {{ return {call}; }});'
+            how = "guard_anywhere" if f.anywhere else "guard_value"
+            body = f'return acl_sim::{how}<{f.ret}>("{f.name}", {failure}, [&] {{ return {call}; }});'
         lines.append(f"{f.ret} {f.name}({f.parameters()}) {{ {body} }}")
     return "\n".join([*lines, '}  // extern "C"', "#pragma GCC visibility pop", ""])
 

@@ -1,9 +1,9 @@
-"""`torch_npu`, the import name of the plug-in era: a thin alias. Everything is `torch.npu`'s, under the very same module objects.
+"""`torch_npu`, the import name of the plug-in era: a thin alias whose modules are `torch.npu`'s own.
 
-    import torch_npu                      # also brings the device up where TORCH_DEVICE_BACKEND_AUTOLOAD=0
-    torch_npu.npu.set_device(0)           # torch.npu.set_device(0)
-    from torch_npu.npu import amp         # torch.npu.amp
-    torch_npu.npu_format_cast(x, 29)      # torch.npu_format_cast(x, 29)
+import torch_npu                      # also brings the device up where TORCH_DEVICE_BACKEND_AUTOLOAD=0
+torch_npu.npu.set_device(0)           # torch.npu.set_device(0)
+from torch_npu.npu import amp         # torch.npu.amp
+torch_npu.npu_format_cast(x, 29)      # torch.npu_format_cast(x, 29)
 """
 
 import importlib
@@ -18,7 +18,7 @@ _npu_autoload.load()
 
 
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch_npu.npu and its submodules in torch.npu, so that no module is executed a second time under another name."""
+    """Finds torch_npu.npu and its submodules in torch.npu, so that none is executed again under another name."""
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname == f"{__name__}.npu" or fullname.startswith(f"{__name__}.npu."):

@@ -18,7 +18,7 @@ def download_dir() -> Path:
     return Path(os.environ.get("DOWNLOAD_DIR") or ROOT / "build" / "download").resolve()
 
 
-def _check(wheel: Path) -> None:
+def check(wheel: Path) -> None:
     """Refuses a wheel that is not the CPU build of the pinned version for our Python and machine."""
     if not wheel.is_file():
         raise BuildError(f"--base-wheel {wheel}: no such file")
@@ -36,7 +36,7 @@ def _check(wheel: Path) -> None:
     if re.search(r"^cuda: Optional\[str\] = '", version, re.MULTILINE):
         raise BuildError(
             f"{wheel} is a CUDA build; the base is the CPU build. Get torch-{BASE_VERSION}+cpu for "
-            f"cp{PYTHON[0]}{PYTHON[1]} and {platform.machine()} from PyTorch's CPU index and pass it as --base-wheel FILE"
+            f"cp{PYTHON[0]}{PYTHON[1]} and {platform.machine()} from PyTorch's CPU index, pass it as --base-wheel FILE"
         )
     suffix = f".cpython-{PYTHON[0]}{PYTHON[1]}-{platform.machine()}-linux-gnu.so"
     if f"torch/_C{suffix}" not in names:
@@ -48,7 +48,7 @@ def base_wheel() -> Path:
     given = os.environ.get("BASE_WHEEL")
     if given:
         wheel = Path(given).expanduser().resolve()
-        _check(wheel)
+        check(wheel)
         return wheel
     cached = sorted(download_dir().glob(f"torch-{BASE_VERSION}*.whl"))
     if cached:
@@ -57,11 +57,13 @@ def base_wheel() -> Path:
     scratch = download_dir() / "partial"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", f"torch=={BASE_VERSION}", "-d", str(scratch)]
-    if subprocess.run(command, check=False).returncode != 0:
-        raise BuildError(f"pip could not download torch=={BASE_VERSION}; pass a wheel that you have as --base-wheel FILE")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(scratch)]
+    # An index that has both builds would otherwise offer the CUDA one; one that names no build has only "2.13.0".
+    first = subprocess.run([*command, f"torch=={BASE_VERSION}+cpu"], check=False, capture_output=True)
+    if first.returncode != 0 and subprocess.run([*command, f"torch=={BASE_VERSION}"], check=False).returncode != 0:
+        raise BuildError(f"pip could not download torch=={BASE_VERSION}; pass one as --base-wheel FILE")
     (wheel,) = scratch.glob("*.whl")
-    _check(wheel)
+    check(wheel)
     place = download_dir() / wheel.name
     wheel.replace(place)
     scratch.rmdir()
@@ -78,7 +80,7 @@ def identity(wheel: Path) -> str:
 
 
 def unpack(wheel: Path) -> Path:
-    """Unpacks the wheel into build/base unless that very wheel is there, and returns the folder (pristine: never edited)."""
+    """Unpacks the wheel into build/base unless that very wheel is there; returns the folder, which is never edited."""
     folder = build_dir() / "base"
     stamp = build_dir() / "base.stamp"
     found = identity(wheel)

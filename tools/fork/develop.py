@@ -1,8 +1,9 @@
 """Lays the fork into an environment without making a wheel: `build.sh develop`.
 
-Upstream's files are hard links to the base tree (copies across file systems), ours are symbolic links to this repository and to the build's
-libraries, grafted files are written. An edited Python file or a rebuilt library is therefore in effect at once; a new file, a
-removed one or a changed graft needs one more run, which takes a second. RECORD lists it all, so pip can uninstall it.
+Upstream's files are hard links to the base tree (copies across file systems), ours are symbolic links to this
+repository and to the build's libraries, grafted files are written. An edited Python file or a rebuilt library is
+therefore in effect at once; a new file, a removed one or a changed graft needs one more run, which takes a second.
+RECORD lists it all, so pip can uninstall it.
 """
 
 import csv
@@ -54,7 +55,7 @@ def _link(source: Path, place: Path) -> None:
 
 
 def _put(content: Content, place: Path) -> None:
-    """Makes `place` hold the content; replaces rather than writes, because the old file may be a link to the base tree."""
+    """Makes `place` hold the content by replacing it: the old file may be a link to the base tree."""
     if isinstance(content, Path):
         if place.is_symlink() and os.readlink(place) == str(content):
             return
@@ -135,8 +136,8 @@ def _is_same(place: Path, source: Path) -> bool:
         found, wanted = place.lstat(), source.stat()
     except OSError:
         return False
-    return found.st_ino == wanted.st_ino or (found.st_size == wanted.st_size and found.st_mtime_ns == wanted.st_mtime_ns)
-
+    same_copy = found.st_size == wanted.st_size and found.st_mtime_ns == wanted.st_mtime_ns
+    return found.st_ino == wanted.st_ino or same_copy
 
 
 if __name__ == "__main__":

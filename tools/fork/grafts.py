@@ -10,8 +10,8 @@ A file of tools/fork/grafts/ holds the grafts of one subject, as TOML tables:
     anchor = '''...'''            # found exactly once in upstream's text, else the build fails
     text = '''...'''
 
-`@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build. Run as a program (`python -m tools.fork.grafts`)
-it prints the table of grafts for the README.
+`@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build. Run as a program
+(`python -m tools.fork.grafts`) it prints the table of grafts for the README.
 """
 
 import tomllib
@@ -70,14 +70,15 @@ def read(folder: Path = FOLDER) -> list[Graft]:
 def apply(text: str, grafts: list[Graft]) -> str:
     """Applies the grafts of one file to upstream's text.
 
-    Anchors are looked up in upstream's text, so the order does not matter. Raises BuildError naming file and graft when an
-    anchor is not found exactly once, or when two grafts touch the same text.
+    Anchors are looked up in upstream's text, so the order does not matter. Raises BuildError naming file and graft
+    when an anchor is not found exactly once, or when two grafts touch the same text.
     """
     edits = []
     for graft in grafts:
         found = text.count(graft.anchor)
         if found != 1:
-            raise BuildError(f"{graft.source}: the anchor is found {found} times in {graft.file} of torch {BASE_VERSION}, not once")
+            where = f"{graft.file} of torch {BASE_VERSION}"
+            raise BuildError(f"{graft.source}: the anchor is found {found} times in {where}, not once")
         start = text.index(graft.anchor)
         end = start + len(graft.anchor)
         edits.append((start, end, graft))
@@ -87,8 +88,9 @@ def apply(text: str, grafts: list[Graft]) -> str:
             raise BuildError(f"{first.source} and {second.source} overlap in {first.file}")
     for start, end, graft in reversed(edits):
         anchor = text[start:end]
-        new = {"insert-after": anchor + graft.text, "insert-before": graft.text + anchor, "replace": graft.text}[graft.mode]
-        text = text[:start] + new + text[end:]
+        before = anchor if graft.mode == "insert-after" else ""
+        after = anchor if graft.mode == "insert-before" else ""
+        text = text[:start] + before + graft.text + after + text[end:]
     return text
 
 
@@ -118,7 +120,8 @@ def grafted_files(base: Path, switches: Switches, folder: Path = FOLDER) -> dict
 def table() -> str:
     """The README's table: each grafted file and why."""
     rows = ["| upstream file | graft | why |", "| --- | --- | --- |"]
-    rows += [f"| `{g.file}` | {g.source.split('.toml')[0]} | {g.reason} |" for g in sorted(read(), key=lambda g: (g.file, g.source))]
+    found = {(graft.file, graft.source.split(".toml")[0], graft.reason) for graft in read()}
+    rows += [f"| `{file}` | {subject} | {reason} |" for file, subject, reason in sorted(found)]
     return "\n".join(rows)
 
 

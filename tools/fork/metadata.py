@@ -44,14 +44,18 @@ def own_metadata(base_info: Path, switches: Switches, build_digest: str, mode: s
         lines.append(line)
     lines.append("Provides-Extra: npu-tools")
     lines += [f'Requires-Dist: {name}; extra == "npu-tools"' for name in NPU_TOOLS]
-    wheel = ["Wheel-Version: 1.0", f"Generator: torch-ascend ({VERSION})", "Root-Is-Purelib: false", f"Tag: {wheel_tag()}", ""]
+    wheel = f"""Wheel-Version: 1.0
+Generator: torch-ascend ({VERSION})
+Root-Is-Purelib: false
+Tag: {wheel_tag()}
+"""
     top_level = (base_info / "top_level.txt").read_text().split()
     if switches["USE_NPU"]:
         top_level += extra_packages()
     note = {"base": BASE_VERSION, "digest": build_digest, "mode": mode, "switches": switches.own}
     return {
         f"{DIST_INFO}/METADATA": ("\n".join(lines) + blank + body).encode(),
-        f"{DIST_INFO}/WHEEL": "\n".join(wheel).encode(),
+        f"{DIST_INFO}/WHEEL": wheel.encode(),
         f"{DIST_INFO}/top_level.txt": ("\n".join(sorted(top_level)) + "\n").encode(),
         BUILD_NOTE: (json.dumps(note, indent=1, sort_keys=True) + "\n").encode(),
     }

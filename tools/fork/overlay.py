@@ -1,6 +1,6 @@
 """The overlay: which files of this repository go into the wheel, and where.
 
-The result maps a path in site-packages to a file on disk or to bytes; whatever is not named there is upstream's file, unchanged.
+The result maps a path in site-packages to a file on disk or to bytes; the rest is upstream's, unchanged.
 """
 
 from pathlib import Path
@@ -22,6 +22,9 @@ _RULES = [
     ("third_party/hccl/inc", "torch/include", ("*.h",), ()),
     ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
 ]
+# Only where the switch is on.
+_SWITCHED = [("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py",), ()))]
+_LEFT_OUT = {"USE_DUMP": "torch/utils/dumper"}
 # Top-level packages of the wheel besides upstream's, and the distribution that would bring the same one.
 EXTRA_PACKAGES = {"torch_npu": "third_party/torch_npu", "apex": "third_party/apex"}
 
@@ -38,11 +41,13 @@ def collect(switches: Switches, base: Path, libraries: Path | None, root: Path =
     """
     files: dict[str, Content] = {}
     if switches["USE_NPU"]:
-        for folder, place, patterns, left_out in _RULES:
+        rules = _RULES + [rule for switch, rule in _SWITCHED if switches[switch]]
+        off = tuple(folder for switch, folder in _LEFT_OUT.items() if not switches[switch])
+        for folder, place, patterns, left_out in rules:
             for pattern in patterns:
                 for path in (root / folder).rglob(pattern):
                     name = path.relative_to(root).as_posix()
-                    if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out):
+                    if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out + off):
                         continue
                     files[f"{place}/{path.relative_to(root / folder).as_posix()}"] = path
         if libraries is not None:
@@ -50,6 +55,6 @@ def collect(switches: Switches, base: Path, libraries: Path | None, root: Path =
                 files[path.relative_to(libraries).as_posix()] = path
     for name, content in files.items():
         if (base / name).exists():
-            raise BuildError(f"{content} would replace upstream's {name}; describe the change as a graft (tools/fork/grafts)")
+            raise BuildError(f"{content} would replace upstream's {name}; make the change a graft (tools/fork/grafts)")
     files.update(grafts.grafted_files(base, switches))
     return dict(sorted(files.items()))

@@ -1,4 +1,4 @@
-"""Writes the wheel: upstream's entries are copied as they lie in the base wheel, compressed; only our files are compressed anew.
+"""Writes the wheel: upstream's entries are copied as they lie in the base wheel; only our files are compressed anew.
 
 `python -m tools.fork.wheel --stale` prints the wheel in dist/ if this environment does not hold that very build.
 """
@@ -7,6 +7,7 @@ import copy
 import csv
 import io
 import json
+import re
 import struct
 import sys
 import zipfile
@@ -30,7 +31,7 @@ class RawCopyZip(zipfile.ZipFile):
         stream = source.fp
         stream.seek(entry.header_offset)
         header = _LOCAL_HEADER.unpack(stream.read(_LOCAL_HEADER.size))
-        stream.seek(header[9] + header[10], 1)  # the local name and extra field, whose lengths may differ from the directory's
+        stream.seek(header[9] + header[10], 1)  # the local name and extra field, which may differ from the directory's
         new = copy.copy(entry)
         new.filename = new.orig_filename = name
         new.flag_bits &= ~0x08  # the sizes are in the header, no descriptor follows
@@ -80,9 +81,10 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
     scratch = target.with_suffix(".partial")
     rows: list[tuple[str, str, str]] = []
     with zipfile.ZipFile(source_path) as source, RawCopyZip(scratch, "w") as out:
-        old_rows = {row[0]: row[1:] for row in csv.reader(io.TextIOWrapper(source.open(f"{base_info.name}/RECORD"), "utf-8"))}
+        old_record = source.read(f"{base_info.name}/RECORD").decode()
+        old_rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(old_record))}
         for entry in source.infolist():
-            name = entry.filename.replace(base_info.name, DIST_INFO, 1) if entry.filename.startswith(base_info.name) else entry.filename
+            name = re.sub(f"^{re.escape(base_info.name)}/", f"{DIST_INFO}/", entry.filename)
             if name in files or name == f"{DIST_INFO}/RECORD":
                 continue
             out.copy_entry(source, entry, name)
@@ -108,7 +110,7 @@ def _note(wheel: Path) -> dict | None:
 
 
 def stale(folder: Path, site: Path) -> Path | None:
-    """The wheel in `folder` if `site` does not hold that build, else None; raises FileNotFoundError when there is no wheel."""
+    """The wheel in `folder` if `site` does not hold that build, else None; FileNotFoundError if there is no wheel."""
     wheel = folder / wheel_name()
     made = _note(wheel)
     if made is None:

@@ -1,5 +1,6 @@
 """Configures and builds the native half with CMake and Ninja."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -16,12 +17,19 @@ _INSTALL_HINT = {
 
 
 def find_tool(name: str) -> str:
-    """The path of a build tool, the one beside this interpreter first; raises BuildError that says how to install it."""
+    """The path of a build tool, the one beside this interpreter first; BuildError says how to install it."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
         raise BuildError(f"{name} is missing: {_INSTALL_HINT[name]}")
     return found
+
+
+def _check_modules() -> None:
+    """Names a Python module that the code generators need and that this interpreter lacks."""
+    for module, project in {"yaml": "pyyaml", "typing_extensions": "typing_extensions"}.items():
+        if importlib.util.find_spec(module) is None:
+            raise BuildError(f"no module named {module}: pip install {project}, then make clean")
 
 
 def _compiler() -> str:
@@ -36,29 +44,35 @@ def library_dir(switches: Switches) -> Path:
     return build_dir() / switches.variant() / "lib"
 
 
-def build_native(switches: Switches, base_torch: Path) -> Path:
-    """Builds what changed and returns `library_dir`; raises BuildError when the compiler fails."""
+def configure(switches: Switches, base_torch: Path) -> Path:
+    """Configures the build if its settings are new and returns its folder; raises BuildError when CMake fails."""
+    _check_modules()
     folder = build_dir() / switches.variant() / "cmake"
-    output = library_dir(switches)
     settings = {
         "CMAKE_MAKE_PROGRAM": find_tool("ninja"),
         "CMAKE_CXX_COMPILER": _compiler(),
         "NPU_BASE_TORCH": base_torch,
-        "NPU_OUTPUT_DIR": output,
+        "NPU_OUTPUT_DIR": library_dir(switches),
         "NPU_PYTHON": sys.executable,
         "NPU_DEBUG": "ON" if switches["DEBUG"] else "OFF",
-        "USE_HCCL": "ON" if switches["USE_HCCL"] else "OFF",
     }
-    configure = [find_tool("cmake"), "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), "--log-level=WARNING"]
-    configure += [f"-D{name}={value}" for name, value in settings.items()]
+    command = [find_tool("cmake"), "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), "--log-level=WARNING"]
+    command += [f"-D{name}={value}" for name, value in settings.items()]
     stamp = folder / "configured.txt"
-    wanted = "\n".join(configure)
+    wanted = "\n".join(command)
     if not (folder / "build.ninja").exists() or not stamp.exists() or stamp.read_text() != wanted:
         folder.mkdir(parents=True, exist_ok=True)
-        _run(configure, "CMake could not configure the build")
+        _run(command, "CMake could not configure the build")
         stamp.write_text(wanted)
-    _run([find_tool("ninja"), "-C", str(folder), f"-j{switches.max_jobs}", "-k0"], "the native build failed", quiet=True)
-    return output
+    return folder
+
+
+def build_native(switches: Switches, base_torch: Path) -> Path:
+    """Builds what changed and returns `library_dir`; raises BuildError when the compiler fails."""
+    folder = configure(switches, base_torch)
+    ninja = [find_tool("ninja"), "-C", str(folder), f"-j{switches.max_jobs}", "-k0"]
+    _run(ninja, "the native build failed", quiet=True)
+    return library_dir(switches)
 
 
 def _run(command: list[str], failure: str, quiet: bool = False) -> None:

@@ -11,9 +11,23 @@ VERSION = f"{BASE_VERSION}+ascend"
 PYTHON = (3, 11)
 
 # Ours, with the value that holds when the environment does not say.
-OWN_SWITCHES = {"DEBUG": False, "USE_NPU": True, "USE_HCCL": True, "USE_DUMP": True, "USE_DISTRIBUTED": True, "BUILD_TEST": False}
-# Settled when upstream built the base wheel; BUILD_BREAKPAD and XNNPACK show in no record, so their values are stated here.
-BASE_SWITCHES = {"USE_CUDA": False, "USE_NCCL": False, "USE_MKLDNN": True, "USE_NNPACK": True, "USE_XNNPACK": True, "BUILD_BREAKPAD": False}
+OWN_SWITCHES = {
+    "DEBUG": False,
+    "USE_NPU": True,
+    "USE_HCCL": True,
+    "USE_DUMP": True,
+    "USE_DISTRIBUTED": True,
+    "BUILD_TEST": False,
+}
+# Settled when upstream built the base wheel; it records no value for BUILD_BREAKPAD and USE_XNNPACK.
+BASE_SWITCHES = {
+    "USE_CUDA": False,
+    "USE_NCCL": False,
+    "USE_MKLDNN": True,
+    "USE_NNPACK": True,
+    "USE_XNNPACK": True,
+    "BUILD_BREAKPAD": False,
+}
 
 _TRUE = {"1", "ON", "YES", "TRUE", "Y"}
 _FALSE = {"0", "OFF", "NO", "FALSE", "N", ""}
@@ -57,7 +71,7 @@ class Switches:
 
     @classmethod
     def read(cls, environ=None) -> "Switches":
-        """Takes the switches from the environment; raises BuildError for a value that is not a truth value or number."""
+        """Takes the switches from the environment; BuildError for a malformed value."""
         environ = os.environ if environ is None else environ
         own = {name: parse_flag(name, environ.get(name, str(int(default)))) for name, default in OWN_SWITCHES.items()}
         notices = [

@@ -245,6 +245,28 @@ def is_current_stream_capturing() -> bool:
     return False
 
 
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    r"""Say what happens when an operation (not an explicit wait) makes the host wait for an NPU.
+
+    Args:
+        debug_mode (str or int): ``"default"`` or 0 nothing, ``"warn"`` or 1 a warning, ``"error"`` or 2 an error.
+
+    Raises:
+        RuntimeError, ValueError: there is no such mode.
+    """
+    modes = {"default": 0, "warn": 1, "error": 2}
+    if isinstance(debug_mode, str):
+        if debug_mode not in modes:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        debug_mode = modes[debug_mode]
+    torch._C._npu_setSyncDebugMode(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    r"""Return the mode set by :func:`set_sync_debug_mode` as an int."""
+    return torch._C._npu_getSyncDebugMode()
+
+
 def get_amp_supported_dtype() -> list[torch.dtype]:
     r"""Return the dtypes that ``torch.autocast("npu", dtype=...)`` accepts."""
     return [torch.float16, torch.bfloat16, torch.float32]
@@ -382,6 +404,7 @@ __all__ = sorted(
         "get_device_capability",
         "get_device_name",
         "get_device_properties",
+        "get_sync_debug_mode",
         "has_half",
         "has_magma",
         "init",
@@ -396,6 +419,7 @@ __all__ = sorted(
         "random",
         "reset_fallback_stats",
         "set_device",
+        "set_sync_debug_mode",
         "streams",
         "synchronize",
     }

@@ -1,5 +1,7 @@
 r"""Memory of the NPUs: the caching allocator's counters and switches, and those of pinned host memory."""
 
+import pickle
+import sys
 from typing import Any
 from typing_extensions import deprecated
 
@@ -232,7 +234,7 @@ def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list
 
     Args:
         mempool_id: must be None, since there are no private pools.
-        include_traces (bool, optional): for symmetry with torch.cuda; there are no traces.
+        include_traces (bool, optional): for symmetry with torch.cuda; the segments hold no history.
 
     Raises:
         ValueError: a pool is asked for.
@@ -241,7 +243,55 @@ def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list
         raise ValueError("memory_snapshot: npu has no private memory pools")
     if not torch.npu.is_initialized():
         return []
-    return torch._C._npu_memorySnapshot()["segments"]
+    return torch._C._npu_memorySnapshot(include_traces)["segments"]
+
+
+def _record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    device: Any = None,
+    clear_history: bool = False,
+) -> None:
+    r"""Keep, for :func:`_snapshot`, the history of allocations on all NPUs and the stacks that made them.
+
+    Args:
+        enabled (str or None): None stops; ``"state"`` keeps what is needed for live blocks, ``"all"`` the history too.
+        context (str or None): the stacks to keep: None, ``"state"`` (live blocks), ``"alloc"``, ``"all"`` (also frees).
+        stacks (str): ``"python"`` or ``"all"`` (with C++ frames).
+        max_entries (int): of the history.
+        device: for symmetry with torch.cuda.
+        clear_history (bool): forget what was kept before.
+
+    Raises:
+        ValueError: an argument is none of these.
+    """
+    for name, value, allowed in (
+        ("enabled", enabled, (None, "state", "all")),
+        ("context", context, (None, "state", "alloc", "all")),
+        ("stacks", stacks, ("python", "all")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"_record_memory_history: {name} is one of {allowed}, not {value!r}")
+    torch.npu._lazy_init()
+    entries = max_entries if enabled == "all" else 1
+    torch._C._npu_recordMemoryHistory(enabled is not None, context or "", stacks == "all", entries, clear_history)
+
+
+def _snapshot(device: Any = None) -> dict[str, Any]:
+    r"""Return ``segments`` as :func:`memory_snapshot` does, and ``device_traces``: per NPU the history that
+    :func:`_record_memory_history` keeps, one dict per event with ``action``, ``addr``, ``size``, ``stream``,
+    ``time_us`` and ``frames``.
+    """
+    torch.npu._lazy_init()
+    return torch._C._npu_memorySnapshot(True)
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+    r"""Write :func:`_snapshot` to a pickle file, which pytorch.org/memory_viz shows."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:

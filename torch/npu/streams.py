@@ -115,7 +115,7 @@ class Event(torch.Event):
     @property
     def npu_event(self) -> int:
         r"""The ``aclrtEvent`` as an int; 0 before the first record."""
-        return self.event_id or 0
+        return torch._C._npu_eventHandle(self.event_id) if self.event_id else 0
 
     @property
     def _as_parameter_(self):

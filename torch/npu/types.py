@@ -61,7 +61,12 @@ def _storage_class(name: str, dtype: torch.dtype) -> type:
         _warn_typed_storage_removal()
         return self._dtype
 
-    members = {"dtype": public_dtype, "_dtype": classproperty(lambda self: dtype), "__module__": "torch.npu"}
+    members = {
+        "__module__": "torch.npu",
+        "__doc__": f"Typed storage of {dtype} on an NPU, as old files and scripts name it.",
+        "dtype": public_dtype,
+        "_dtype": classproperty(lambda self: dtype),
+    }
     return type(name, (_NpuLegacyStorage,), members)
 
 
@@ -84,5 +89,13 @@ for _name, _dtype in {
     globals()[f"{_name}Tensor"] = _LegacyTensorMeta(
         f"torch.npu.{_name}Tensor",
         (),
-        {"__new__": _new_tensor, "dtype": _dtype, "is_npu": True, "is_sparse": False, "__doc__": _new_tensor.__doc__},
+        {
+            "__module__": "torch.npu",
+            "__qualname__": f"{_name}Tensor",
+            "__doc__": _new_tensor.__doc__,
+            "__new__": _new_tensor,
+            "dtype": _dtype,
+            "is_npu": True,
+            "is_sparse": False,
+        },
     )

@@ -4,9 +4,9 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
-#include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace c10::npu::NPUCachingAllocator {
 
@@ -58,10 +58,12 @@ size_t round_size(size_t size) {
   if (size < kMinBlockSize) {
     return kMinBlockSize;
   }
-  if (const size_t divisions = Config::roundup_power2_divisions(size);
-      C10_UNLIKELY(divisions > 1 && size > kMinBlockSize * divisions)) {
-    const size_t floor = size_t{1} << llvm::Log2_64(size);
-    return floor == size ? size : floor + round_up(size - floor, std::max<size_t>(floor / divisions, 1));
+  if (C10_UNLIKELY(limits.round_to_power_of_two.load(std::memory_order_relaxed))) {
+    const size_t divisions = Config::roundup_power2_divisions(size);
+    if (divisions > 1 && size > kMinBlockSize * divisions) {
+      const size_t floor = size_t{1} << llvm::Log2_64(size);
+      return floor == size ? size : floor + round_up(size - floor, floor / divisions);
+    }
   }
   return round_up(size, kMinBlockSize);
 }
@@ -74,6 +76,10 @@ size_t segment_size(size_t size) {
                                : round_up(size, kRoundLarge);
 }
 
+size_t max_split_size() {
+  return limits.max_split_size.load(std::memory_order_relaxed);
+}
+
 bool is_out_of_memory(aclError code) {
   return code == ACL_ERROR_RT_MEMORY_ALLOCATION || code == ACL_ERROR_BAD_ALLOC ||
          code == ACL_ERROR_STORAGE_OVER_LIMIT || code == ACL_ERROR_RT_DEVICE_OOM;
@@ -81,8 +87,33 @@ bool is_out_of_memory(aclError code) {
 
 }  // namespace
 
-DeviceCachingAllocator::DeviceCachingAllocator(DeviceIndex device) : device_(device) {
-  stats_.max_split_size = static_cast<int64_t>(Config::max_split_size());
+Limits limits;
+
+void apply_settings() {
+  limits.max_split_size.store(Config::max_split_size());
+  const auto& divisions = Config::roundup_power2_divisions();
+  limits.round_to_power_of_two.store(std::any_of(divisions.begin(), divisions.end(), [](size_t n) { return n > 1; }));
+  limits.collect_garbage.store(Config::garbage_collection_threshold() > 0);
+}
+
+// ---- blocks
+
+Block* DeviceCachingAllocator::make_block(const NPUStream& stream, size_t size, BlockPool* pool, void* ptr) {
+  if (spare_blocks_.empty()) {
+    return new Block(stream, size, pool, ptr);
+  }
+  Block* block = spare_blocks_.back();
+  spare_blocks_.pop_back();
+  *block = Block(stream, size, pool, ptr);
+  return block;
+}
+
+void DeviceCachingAllocator::destroy_block(Block* block) {
+  if (spare_blocks_.size() < BlockPool::kSpareNodes) {
+    spare_blocks_.push_back(block);
+  } else {
+    delete block;
+  }
 }
 
 // ---- requests
@@ -100,7 +131,7 @@ Block* DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& st
   if (C10_UNLIKELY(block == nullptr)) {
     aclError error = ACL_SUCCESS;
     const size_t wanted = segment_size(size);
-    if (Config::garbage_collection_threshold() > 0) {
+    if (limits.collect_garbage.load(std::memory_order_relaxed)) {
       collect_garbage();
     }
     block = make_segment(pool, wanted, stream, &error);
@@ -132,14 +163,14 @@ Block* DeviceCachingAllocator::take_free_block(BlockPool& pool, size_t size, con
     return nullptr;
   }
   Block* block = *found;
-  const size_t max_split = Config::max_split_size();
+  const size_t max_split = max_split_size();
   if (C10_UNLIKELY(block->size >= max_split)) {
     // An oversize block is kept for requests of about its size, since it may not be split.
     if (size < max_split || block->size >= size + Config::max_non_split_rounding_size()) {
       return nullptr;
     }
   }
-  pool.blocks.erase(found);
+  pool.erase(block);
   if (block->is_split()) {
     decrease(stats_.inactive_split, pool, 1);
     decrease(stats_.inactive_split_bytes, pool, block->size);
@@ -152,14 +183,14 @@ bool DeviceCachingAllocator::should_split(const Block* block, size_t size) const
   if (block->pool->is_small) {
     return remaining >= kMinBlockSize;
   }
-  return remaining > kSmallSize && size < Config::max_split_size();
+  return remaining > kSmallSize && size < max_split_size();
 }
 
 void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t requested_size,
                                        std::shared_ptr<GatheredContext> context) {
   BlockPool& pool = *block->pool;
   if (should_split(block, size)) {
-    auto* rest = new Block(block->stream, block->size - size, &pool, static_cast<char*>(block->ptr) + size);
+    Block* rest = make_block(block->stream, block->size - size, &pool, static_cast<char*>(block->ptr) + size);
     rest->prev = block;
     rest->next = block->next;
     if (rest->next != nullptr) {
@@ -168,7 +199,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
     rest->birth = pool.requests;
     block->next = rest;
     block->size = size;
-    pool.blocks.insert(rest);
+    pool.insert(rest);
     increase(stats_.inactive_split, pool, 1);
     increase(stats_.inactive_split_bytes, pool, rest->size);
   }
@@ -179,7 +210,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
   increase(stats_.active, pool, 1);
   increase(stats_.active_bytes, pool, block->size);
   increase(stats_.requested_bytes, pool, requested_size);
-  if (C10_UNLIKELY(block->size >= Config::max_split_size())) {
+  if (C10_UNLIKELY(block->size >= max_split_size())) {
     stats_.oversize_allocations.increase(1);
   }
   if (C10_UNLIKELY(history_enabled_)) {
@@ -198,13 +229,13 @@ Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const 
   if (*error != ACL_SUCCESS) {
     return nullptr;
   }
-  auto* block = new Block(stream, size, &pool, ptr);
+  Block* block = make_block(stream, size, &pool, ptr);
   segments_.emplace(ptr, block);
   reserved_ += size;
   ++stats_.num_device_alloc;
   increase(stats_.segment, pool, 1);
   increase(stats_.reserved_bytes, pool, size);
-  if (size >= Config::max_split_size()) {
+  if (size >= max_split_size()) {
     stats_.oversize_segments.increase(1);
   }
   if (history_enabled_) {
@@ -255,7 +286,7 @@ void DeviceCachingAllocator::free(Block* block) noexcept {
   block->allocated = false;
   decrease(stats_.allocation, pool, 1);
   decrease(stats_.allocated_bytes, pool, block->size);
-  if (C10_UNLIKELY(block->size >= Config::max_split_size())) {
+  if (C10_UNLIKELY(block->size >= max_split_size())) {
     stats_.oversize_allocations.decrease(1);
   }
   if (C10_UNLIKELY(history_enabled_)) {
@@ -284,17 +315,17 @@ void DeviceCachingAllocator::free_block(Block* block) {
   const auto is_free = [](const Block* b) {
     return b != nullptr && !b->allocated && b->event_count == 0 && b->stream_uses.empty();
   };
-  const auto absorb_next = [](Block* left) {
+  const auto absorb_next = [this](Block* left) {
     Block* right = left->next;
     left->size += right->size;
     left->next = right->next;
     if (left->next != nullptr) {
       left->next->prev = left;
     }
-    delete right;
+    destroy_block(right);
   };
   const auto forget = [&](Block* neighbour) {
-    pool.blocks.erase(neighbour);
+    pool.erase(neighbour);
     decrease(stats_.inactive_split, pool, 1);
     decrease(stats_.inactive_split_bytes, pool, neighbour->size);
   };
@@ -308,7 +339,7 @@ void DeviceCachingAllocator::free_block(Block* block) {
     absorb_next(block);
   }
   block->birth = pool.requests;
-  pool.blocks.insert(block);
+  pool.insert(block);
   if (block->is_split()) {
     increase(stats_.inactive_split, pool, 1);
     increase(stats_.inactive_split_bytes, pool, block->size);
@@ -340,7 +371,7 @@ void DeviceCachingAllocator::defer_free(Block* block) {
         event = std::move(spare_events_.back());
         spare_events_.pop_back();
       }
-      event.record(stream);
+      event.record(stream, /*raise_deferred=*/false);
       waiting_[stream].emplace_back(std::move(event), block);
       ++block->event_count;
     } catch (const std::exception& error) {
@@ -386,21 +417,21 @@ void DeviceCachingAllocator::release_segment(Block* block) {
   if (history_enabled_) {
     trace_event(TraceEntry::SEGMENT_FREE, block->ptr, block->size, block->stream, block->segment_context);
   }
-  pool.blocks.erase(block);
+  pool.erase(block);
   segments_.erase(block->ptr);
   reserved_ -= block->size;
   ++stats_.num_device_free;
   decrease(stats_.segment, pool, 1);
   decrease(stats_.reserved_bytes, pool, block->size);
-  if (block->size >= Config::max_split_size()) {
+  if (block->size >= max_split_size()) {
     stats_.oversize_segments.decrease(1);
   }
-  delete block;
+  destroy_block(block);
 }
 
 // With a bound on splitting: gives back oversize blocks of the stream, as few as make room for `size`.
 bool DeviceCachingAllocator::release_for(BlockPool& pool, size_t size, const NPUStream& stream) {
-  const size_t max_split = Config::max_split_size();
+  const size_t max_split = max_split_size();
   if (max_split == std::numeric_limits<size_t>::max()) {
     return false;
   }
@@ -531,6 +562,7 @@ std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const
 
 DeviceStats DeviceCachingAllocator::stats() {
   const std::lock_guard lock(mutex_);
+  stats_.max_split_size = static_cast<int64_t>(std::min<size_t>(max_split_size(), std::numeric_limits<int64_t>::max()));
   return stats_;
 }
 
@@ -623,7 +655,10 @@ void DeviceCachingAllocator::trace_event(TraceEntry::Action action, const void* 
     history_.pop_front();
   }
   history_.emplace_back(action, device_, reinterpret_cast<size_t>(address), size, stream.stream(), MempoolId_t{0, 0},
-                        getApproximateTime(), history_when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
+                        /*time=*/0, history_when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
+  using std::chrono::microseconds;
+  history_.back().time_.t_ =
+      std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace c10::npu::NPUCachingAllocator

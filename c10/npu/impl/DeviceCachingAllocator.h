@@ -6,7 +6,9 @@
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
 
+#include <atomic>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -15,7 +17,13 @@
 
 namespace c10::npu::NPUCachingAllocator {
 
+struct Block;
 struct BlockPool;
+
+struct ByStreamAndSize {
+  bool operator()(const Block* a, const Block* b) const;
+};
+using BlockTree = std::set<Block*, ByStreamAndSize>;
 
 // Note [Blocks and segments]
 // A segment is what aclrtMalloc gave; it is a list of blocks, linked by address. A block is allocated (a caller has
@@ -39,34 +47,64 @@ struct Block {
   Block* next = nullptr;
   bool allocated = false;
   int event_count = 0;
+  BlockTree::iterator where;  // in the pool's tree while the block is free
   int64_t birth = 0;          // the pool's request count when the block became free
   std::vector<NPUStream> stream_uses;  // other streams that record_stream named
   std::shared_ptr<GatheredContext> context;
   std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment
 };
 
-struct ByStreamAndSize {
-  bool operator()(const Block* a, const Block* b) const {
-    if (a->stream.id() != b->stream.id()) {
-      return a->stream.id() < b->stream.id();
-    }
-    if (a->size != b->size) {
-      return a->size < b->size;
-    }
-    return a->ptr < b->ptr;
+inline bool ByStreamAndSize::operator()(const Block* a, const Block* b) const {
+  if (a->stream.id() != b->stream.id()) {
+    return a->stream.id() < b->stream.id();
   }
-};
+  if (a->size != b->size) {
+    return a->size < b->size;
+  }
+  return a->ptr < b->ptr;
+}
 
+// Free blocks of one kind, smallest first for each stream. Nodes of the tree are used again: they are half the cost
+// of an allocation otherwise.
 struct BlockPool {
   explicit BlockPool(bool is_small) : is_small(is_small) {}
-  std::set<Block*, ByStreamAndSize> blocks;
+
+  void insert(Block* block) {
+    if (spare.empty()) {
+      block->where = blocks.insert(block).first;
+    } else {
+      spare.back().value() = block;
+      block->where = blocks.insert(std::move(spare.back())).position;
+      spare.pop_back();
+    }
+  }
+  void erase(Block* block) {
+    auto node = blocks.extract(block->where);
+    if (spare.size() < kSpareNodes) {
+      spare.push_back(std::move(node));
+    }
+  }
+
+  static constexpr size_t kSpareNodes = 256;
+  BlockTree blocks;
+  std::vector<BlockTree::node_type> spare;
   const bool is_small;
   int64_t requests = 0;  // counts searches, as the age of free blocks for garbage collection
 };
 
+// The settings that every request looks at, kept apart from c10's because reading those costs a call each.
+// apply_settings copies them; c10 calls it after each change through the hook that NPUCachingAllocator.cpp registers.
+struct Limits {
+  std::atomic<size_t> max_split_size{std::numeric_limits<size_t>::max()};
+  std::atomic<bool> round_to_power_of_two{false};
+  std::atomic<bool> collect_garbage{false};
+};
+extern Limits limits;
+void apply_settings();
+
 class DeviceCachingAllocator {
  public:
-  explicit DeviceCachingAllocator(DeviceIndex device);
+  explicit DeviceCachingAllocator(DeviceIndex device) : device_(device) {}
 
   // The device must be active. Throws c10::OutOfMemoryError.
   Block* malloc(size_t requested_size, const NPUStream& stream);
@@ -93,6 +131,8 @@ class DeviceCachingAllocator {
  private:
   BlockPool& pool_of(size_t size) { return size <= CachingAllocator::kSmallSize ? small_ : large_; }
 
+  Block* make_block(const NPUStream& stream, size_t size, BlockPool* pool, void* ptr);
+  void destroy_block(Block* block);
   Block* take_free_block(BlockPool& pool, size_t size, const NPUStream& stream);
   Block* make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error);
   void use_block(Block* block, size_t size, size_t requested_size, std::shared_ptr<GatheredContext> context);
@@ -122,6 +162,7 @@ class DeviceCachingAllocator {
   std::map<const void*, Block*> segments_;  // first block of each, by address
   std::unordered_map<NPUStream, std::deque<std::pair<NPUEvent, Block*>>> waiting_;
   std::vector<NPUEvent> spare_events_;
+  std::vector<Block*> spare_blocks_;
   DeviceStats stats_;
   size_t reserved_ = 0;  // bytes of all segments
   std::optional<double> fraction_;

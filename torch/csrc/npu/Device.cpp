@@ -2,6 +2,7 @@
 
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUSyncDebug.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/npu/Bindings.h>
@@ -78,6 +79,11 @@ void bind_device(py::module_& m) {
           return i < 0 ? -1 : static_cast<int>(c10::npu::MaybeExchangeDevice(to_index(i)));
         }));
   m.def("_npu_synchronize", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_synchronize(); }));
+  m.def("_npu_setSyncDebugMode", torch::wrap_pybind_function([](int mode) {
+          TORCH_CHECK_VALUE(mode >= 0 && mode <= 2, "invalid value of debug_mode, expected one of 0, 1, 2");
+          c10::npu::detail::sync_debug_mode.store(static_cast<c10::npu::SyncDebugMode>(mode));
+        }));
+  m.def("_npu_getSyncDebugMode", []() { return static_cast<int>(c10::npu::detail::sync_debug_mode.load()); });
 
   m.def("_npu_getDeviceName",
         torch::wrap_pybind_function([](int64_t i) { return c10::npu::get_device_name(to_index(i)); }));

@@ -1,12 +1,10 @@
 // Bindings of the caching allocator of device memory and of the one of pinned host memory: counters as dictionaries
-// with the keys of torch.cuda, snapshots, bounds.
+// with the keys of torch.cuda, bounds.
 
 #include <ATen/npu/CachingHostAllocator.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
-
-#include <array>
 
 namespace torch::npu {
 namespace {
@@ -80,79 +78,6 @@ py::dict host_memory_stats() {
   return d;
 }
 
-const char* block_state(const allocator::BlockInfo& block) {
-  if (block.allocated) {
-    return "active_allocated";
-  }
-  return block.active ? "active_pending_free" : "inactive";
-}
-
-py::dict segment_dict(const allocator::SegmentInfo& segment) {
-  py::dict d;
-  d["device"] = static_cast<int>(segment.device);
-  d["address"] = segment.address;
-  d["total_size"] = segment.total_size;
-  d["allocated_size"] = segment.allocated_size;
-  d["active_size"] = segment.active_size;
-  d["requested_size"] = segment.requested_size;
-  d["stream"] = reinterpret_cast<uintptr_t>(segment.stream);
-  d["segment_type"] = segment.is_large ? "large" : "small";
-  d["segment_pool_id"] = py::make_tuple(segment.owner_private_pool_id.first, segment.owner_private_pool_id.second);
-  d["is_expandable"] = segment.is_expandable;
-  py::list blocks;
-  size_t address = segment.address;
-  for (const auto& block : segment.blocks) {
-    py::dict b;
-    b["address"] = address;
-    b["size"] = block.size;
-    b["requested_size"] = block.requested_size;
-    b["state"] = block_state(block);
-    b["frames"] = py::list();
-    blocks.append(std::move(b));
-    address += block.size;
-  }
-  d["blocks"] = std::move(blocks);
-  d["frames"] = py::list();
-  return d;
-}
-
-const char* action_name(allocator::TraceEntry::Action action) {
-  constexpr std::array names = {"alloc",         "free_requested", "free_completed", "segment_alloc", "segment_free",
-                                "segment_map",   "segment_unmap",  "snapshot",       "oom"};
-  return names.at(static_cast<size_t>(action));
-}
-
-py::dict trace_dict(const allocator::TraceEntry& entry) {
-  py::dict d;
-  d["action"] = action_name(entry.action_);
-  d[entry.action_ == allocator::TraceEntry::OOM ? "device_free" : "addr"] = entry.addr_;
-  d["size"] = entry.size_;
-  d["stream"] = reinterpret_cast<uintptr_t>(entry.stream_);
-  d["time_us"] = entry.time_.t_;
-  d["frames"] = py::list();
-  return d;
-}
-
-py::dict memory_snapshot() {
-  const auto snapshot = allocator::snapshot();
-  py::dict d;
-  py::list segments;
-  for (const auto& segment : snapshot.segments) {
-    segments.append(segment_dict(segment));
-  }
-  py::list traces;
-  for (const auto& device_trace : snapshot.device_traces) {
-    py::list entries;
-    for (const auto& entry : device_trace) {
-      entries.append(trace_dict(entry));
-    }
-    traces.append(std::move(entries));
-  }
-  d["segments"] = std::move(segments);
-  d["device_traces"] = std::move(traces);
-  return d;
-}
-
 uintptr_t raw_alloc(size_t size, uintptr_t stream) {
   const auto owner = c10::npu::getStreamFromExternal(reinterpret_cast<aclrtStream>(stream), c10::npu::current_device());
   return reinterpret_cast<uintptr_t>(allocator::raw_alloc_with_stream(size, owner));
@@ -167,7 +92,6 @@ void bind_memory(py::module_& m) {
         torch::wrap_pybind_function([index](int64_t i) { allocator::resetAccumulatedStats(index(i)); }));
   m.def("_npu_resetPeakMemoryStats",
         torch::wrap_pybind_function([index](int64_t i) { allocator::resetPeakStats(index(i)); }));
-  m.def("_npu_memorySnapshot", torch::wrap_pybind_function(&memory_snapshot));
   m.def("_npu_emptyCache", torch::wrap_pybind_function_no_gil([]() { allocator::emptyCache(); }));
   m.def("_npu_memGetInfo", torch::wrap_pybind_function([index](int64_t i) {
           const auto [free, total] = allocator::getMemoryInfo(index(i));

@@ -8,5 +8,6 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_device(torch_c);
   torch::npu::bind_streams(torch_c);
   torch::npu::bind_memory(torch_c);
+  torch::npu::bind_memory_snapshot(torch_c);
   torch::npu::bind_compile(torch_c);
 }

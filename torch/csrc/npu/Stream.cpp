@@ -1,6 +1,7 @@
 // Bindings of streams. torch.npu.Stream and Event are Python subclasses of torch.Stream and torch.Event, which reach the
 // device through the device guard; here is what those do not offer.
 
+#include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUStream.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
@@ -54,6 +55,10 @@ void bind_streams(py::module_& m) {
         torch::wrap_pybind_function([](int64_t id, int64_t device) { return handle(stream_of(id, device)); }));
   m.def("_npu_streamPriority",
         torch::wrap_pybind_function([](int64_t id, int64_t device) { return stream_of(id, device).priority(); }));
+  // torch.Event's event_id is the device guard's NPUEvent, see c10/npu/impl/NPUGuardImpl.cpp.
+  m.def("_npu_eventHandle", [](uintptr_t event_id) {
+    return reinterpret_cast<uintptr_t>(reinterpret_cast<const c10::npu::NPUEvent*>(event_id)->event());
+  });
   m.def("_npu_streamPriorityRange", torch::wrap_pybind_function([]() {
           const auto [least, greatest] = NPUStream::priority_range();
           return py::make_tuple(least, greatest);

@@ -2,9 +2,10 @@
 # it and torch.npu.transfer_to_npu patches by it, so the three cannot tell different stories.
 """CUDA API to NPU API table.
 
-Each line of a section reads ``cuda name | npu name | since | remark``. ``-`` as the npu name means that there is no
-counterpart; the remark then says why and what to do instead. ``=`` means that the name is kept because it is harmless
-or already works; the remark becomes a hint in the tool's log. ``since`` is the first API version that has it.
+Each line of a section reads ``cuda name | npu name | since | remark``. ``~`` as the npu name is the same name with npu
+for cuda. ``-`` means that there is no counterpart; the remark then says why and what to do instead. ``=`` means that
+the name is kept because it is harmless or already works; the remark becomes a hint in the tool's log. ``since`` is the
+first API version that has it.
 """
 
 from dataclasses import dataclass
@@ -33,24 +34,24 @@ _SECTIONS = (
         "Devices (guide, table 5)",
         "name",
         """
-        torch.cuda.is_available | torch.npu.is_available | 1.5 | Checks whether a device can be used.
-        torch.cuda.current_device | torch.npu.current_device | 1.5 | Index of the device in use.
-        torch.cuda.device_count | torch.npu.device_count | 1.5 | Number of devices.
-        torch.cuda.set_device | torch.npu.set_device | 1.5 | Sets the device in use.
-        torch.cuda.synchronize | torch.npu.synchronize | 1.5 | Waits for all work of a device.
-        torch.cuda.device | torch.npu.device | 1.5 | Context manager that selects a device.
-        torch.cuda.Stream | torch.npu.Stream | 1.5 | A stream.
-        torch.cuda.stream | torch.npu.stream | 1.5 | Context manager that selects a stream.
-        torch.cuda.current_stream | torch.npu.current_stream | 1.5 | The stream in use.
-        torch.cuda.default_stream | torch.npu.default_stream | 1.5 | The default stream.
-        torch.cuda.Event | torch.npu.Event | 1.5 | An event of a stream.
+        torch.cuda.is_available | ~ | 1.5 | Checks whether a device can be used.
+        torch.cuda.current_device | ~ | 1.5 | Index of the device in use.
+        torch.cuda.device_count | ~ | 1.5 | Number of devices.
+        torch.cuda.set_device | ~ | 1.5 | Sets the device in use.
+        torch.cuda.synchronize | ~ | 1.5 | Waits for all work of a device.
+        torch.cuda.device | ~ | 1.5 | Context manager that selects a device.
+        torch.cuda.Stream | ~ | 1.5 | A stream.
+        torch.cuda.stream | ~ | 1.5 | Context manager that selects a stream.
+        torch.cuda.current_stream | ~ | 1.5 | The stream in use.
+        torch.cuda.default_stream | ~ | 1.5 | The default stream.
+        torch.cuda.Event | ~ | 1.5 | An event of a stream.
         """,
     ),
     (
         "Tensors and modules (guide, tables 5 and 6)",
         "member",
         """
-        Tensor.cuda | Tensor.npu | 1.5 | Copies a tensor to the device; also on modules, storages and packed sequences.
+        Tensor.cuda | ~ | 1.5 | Copies a tensor to the device; also on modules, storages and packed sequences.
         Tensor.is_cuda | Tensor.is_npu | 1.5 | Whether a tensor lies on the device.
         """,
     ),
@@ -61,7 +62,7 @@ _SECTIONS = (
         cuda | npu | 1.5 | In device positions: torch.device("cuda"), .to("cuda"), device="cuda", map_location, ...
         cuda:0 | npu:0 | 1.5 | The same with an index, in f-strings, % and .format too.
         gpu:0 | npu:0 | 1.5 | The guide's manual example spells a device this way.
-        torch.cuda.FloatTensor | torch.npu.FloatTensor | 1.5 | As the argument of Tensor.type and set_default_tensor_type.
+        torch.cuda.FloatTensor | ~ | 1.5 | As the argument of Tensor.type and set_default_tensor_type.
         nccl | hccl | 1.5 | Back end of torch.distributed.
         cpu:gloo,cuda:nccl | cpu:gloo,npu:hccl | 2.1 | Back ends by device type.
         """,
@@ -70,107 +71,107 @@ _SECTIONS = (
         "Tensor types (guide, table 6)",
         "name",
         """
-        torch.cuda.BoolTensor | torch.npu.BoolTensor | 1.5 | Constructor of a bool tensor.
-        torch.cuda.FloatTensor | torch.npu.FloatTensor | 1.5 | Constructor of a float32 tensor.
-        torch.cuda.IntTensor | torch.npu.IntTensor | 1.5 | Constructor of an int32 tensor.
-        torch.cuda.LongTensor | torch.npu.LongTensor | 1.5 | Constructor of an int64 tensor.
-        torch.cuda.HalfTensor | torch.npu.HalfTensor | 1.5 | Constructor of a float16 tensor.
-        torch.cuda.ByteTensor | torch.npu.ByteTensor | 1.5 | Constructor of a uint8 tensor.
-        torch.cuda.CharTensor | torch.npu.CharTensor | 1.5 | Constructor of an int8 tensor.
-        torch.cuda.ShortTensor | torch.npu.ShortTensor | 1.5 | Constructor of an int16 tensor.
-        torch.cuda.DoubleTensor | torch.npu.DoubleTensor | 1.5 | Constructor of a float64 tensor.
-        torch.cuda.BFloat16Tensor | torch.npu.BFloat16Tensor | 2.1 | Constructor of a bfloat16 tensor.
-        torch.cuda.FloatStorage | - | - | Typed storages are deprecated; torch.UntypedStorage(n, device="npu"). So for all types.
+        torch.cuda.BoolTensor | ~ | 1.5 | Constructor of a bool tensor.
+        torch.cuda.FloatTensor | ~ | 1.5 | Constructor of a float32 tensor.
+        torch.cuda.IntTensor | ~ | 1.5 | Constructor of an int32 tensor.
+        torch.cuda.LongTensor | ~ | 1.5 | Constructor of an int64 tensor.
+        torch.cuda.HalfTensor | ~ | 1.5 | Constructor of a float16 tensor.
+        torch.cuda.ByteTensor | ~ | 1.5 | Constructor of a uint8 tensor.
+        torch.cuda.CharTensor | ~ | 1.5 | Constructor of an int8 tensor.
+        torch.cuda.ShortTensor | ~ | 1.5 | Constructor of an int16 tensor.
+        torch.cuda.DoubleTensor | ~ | 1.5 | Constructor of a float64 tensor.
+        torch.cuda.BFloat16Tensor | ~ | 2.1 | Constructor of a bfloat16 tensor.
+        torch.cuda.FloatStorage | - | - | Typed storages are deprecated: torch.UntypedStorage(n, device="npu").
         """,
     ),
     (
         "Further device functions",
         "name",
         """
-        torch.cuda | torch.npu | 1.5 | module: the device's module.
-        torch.cuda.init | torch.npu.init | 1.5 | Initialises the device layer now instead of at first use.
-        torch.cuda.is_initialized | torch.npu.is_initialized | 1.5 | Whether it is initialised.
-        torch.cuda.device_of | torch.npu.device_of | 1.5 | Context manager: the device of an object.
-        torch.cuda.get_device_name | torch.npu.get_device_name | 1.5 | Name of a device.
-        torch.cuda.get_device_properties | torch.npu.get_device_properties | 1.8 | Name and memory of a device; other fields differ.
-        torch.cuda.get_device_capability | torch.npu.get_device_capability | 2.1 | There is no compute capability to compare with.
-        torch.cuda.can_device_access_peer | torch.npu.can_device_access_peer | 2.1 | Whether two devices can copy directly.
-        torch.cuda.is_bf16_supported | torch.npu.is_bf16_supported | 2.1 | Whether bfloat16 can be computed with.
-        torch.cuda.ipc_collect | torch.npu.ipc_collect | 2.1 | Frees memory that other processes gave back.
-        torch.cuda.get_sync_debug_mode | torch.npu.get_sync_debug_mode | 2.1 | Mode of warnings about synchronising calls.
-        torch.cuda.set_sync_debug_mode | torch.npu.set_sync_debug_mode | 2.1 | Sets that mode.
-        torch.cuda.utilization | torch.npu.utilization | 2.1 | Load of a device in percent.
+        torch.cuda | ~ | 1.5 | module: the device's module.
+        torch.cuda.init | ~ | 1.5 | Initialises the device layer now instead of at first use.
+        torch.cuda.is_initialized | ~ | 1.5 | Whether it is initialised.
+        torch.cuda.device_of | ~ | 1.5 | Context manager: the device of an object.
+        torch.cuda.get_device_name | ~ | 1.5 | Name of a device.
+        torch.cuda.get_device_properties | ~ | 1.8 | Name and memory of a device; other fields differ.
+        torch.cuda.get_device_capability | ~ | 2.1 | There is no compute capability to compare with.
+        torch.cuda.can_device_access_peer | ~ | 2.1 | Whether two devices can copy directly.
+        torch.cuda.is_bf16_supported | ~ | 2.1 | Whether bfloat16 can be computed with.
+        torch.cuda.ipc_collect | ~ | 2.1 | Frees memory that other processes gave back.
+        torch.cuda.get_sync_debug_mode | ~ | 2.1 | Mode of warnings about synchronising calls.
+        torch.cuda.set_sync_debug_mode | ~ | 2.1 | Sets that mode.
+        torch.cuda.utilization | ~ | 2.1 | Load of a device in percent.
         torch.cuda.OutOfMemoryError | torch.OutOfMemoryError | 2.1 | The one exception of all devices.
-        torch.cuda.StreamContext | torch.npu.StreamContext | 2.1 | Class behind torch.npu.stream.
-        torch.cuda.set_stream | torch.npu.set_stream | 1.8 | Makes a stream the one in use.
-        torch.cuda.streams | torch.npu.streams | 1.5 | module: streams and events.
-        torch.cuda.streams.Stream | torch.npu.streams.Stream | 1.5 | As torch.npu.Stream.
-        torch.cuda.streams.Event | torch.npu.streams.Event | 1.5 | As torch.npu.Event.
+        torch.cuda.StreamContext | ~ | 2.1 | Class behind torch.npu.stream.
+        torch.cuda.set_stream | ~ | 1.8 | Makes a stream the one in use.
+        torch.cuda.streams | ~ | 1.5 | module: streams and events.
+        torch.cuda.streams.Stream | ~ | 1.5 | As torch.npu.Stream.
+        torch.cuda.streams.Event | ~ | 1.5 | As torch.npu.Event.
         """,
     ),
     (
         "Memory",
         "name",
         """
-        torch.cuda.memory | torch.npu.memory | 1.5 | module: memory functions.
-        torch.cuda.empty_cache | torch.npu.empty_cache | 1.5 | Gives unused cached memory back to the device.
-        torch.cuda.memory_allocated | torch.npu.memory_allocated | 1.5 | Bytes in tensors.
-        torch.cuda.max_memory_allocated | torch.npu.max_memory_allocated | 1.5 | Its peak.
-        torch.cuda.memory_reserved | torch.npu.memory_reserved | 1.5 | Bytes held by the caching allocator.
-        torch.cuda.max_memory_reserved | torch.npu.max_memory_reserved | 1.5 | Its peak.
-        torch.cuda.memory_cached | torch.npu.memory_cached | 1.5 | Old name of memory_reserved.
-        torch.cuda.max_memory_cached | torch.npu.max_memory_cached | 1.5 | Old name of max_memory_reserved.
-        torch.cuda.reset_peak_memory_stats | torch.npu.reset_peak_memory_stats | 1.5 | Restarts the peaks.
-        torch.cuda.reset_accumulated_memory_stats | torch.npu.reset_accumulated_memory_stats | 1.5 | Restarts the sums.
-        torch.cuda.reset_max_memory_allocated | torch.npu.reset_max_memory_allocated | 1.5 | Restarts one peak.
-        torch.cuda.reset_max_memory_cached | torch.npu.reset_max_memory_cached | 1.5 | Restarts one peak.
-        torch.cuda.memory_stats | torch.npu.memory_stats | 1.5 | All counters of the allocator.
-        torch.cuda.memory_stats_as_nested_dict | torch.npu.memory_stats_as_nested_dict | 1.5 | The same, nested.
-        torch.cuda.memory_summary | torch.npu.memory_summary | 1.5 | The same as text.
-        torch.cuda.memory_snapshot | torch.npu.memory_snapshot | 1.5 | Segments and blocks.
-        torch.cuda.mem_get_info | torch.npu.mem_get_info | 1.8 | Free and total bytes.
-        torch.cuda.set_per_process_memory_fraction | torch.npu.set_per_process_memory_fraction | 1.8 | Limits this process.
-        torch.cuda.get_per_process_memory_fraction | torch.npu.get_per_process_memory_fraction | 2.1 | That limit.
-        torch.cuda.caching_allocator_alloc | torch.npu.caching_allocator_alloc | 1.5 | Raw allocation.
-        torch.cuda.caching_allocator_delete | torch.npu.caching_allocator_delete | 1.5 | Frees a raw allocation.
-        torch.cuda.host_memory_stats | torch.npu.host_memory_stats | 2.13 | Counters of pinned memory.
-        torch.cuda.host_memory_stats_as_nested_dict | torch.npu.host_memory_stats_as_nested_dict | 2.13 | The same, nested.
-        torch.cuda.reset_peak_host_memory_stats | torch.npu.reset_peak_host_memory_stats | 2.13 | Restarts those peaks.
-        torch.cuda.reset_accumulated_host_memory_stats | torch.npu.reset_accumulated_host_memory_stats | 2.13 | Restarts those sums.
-        torch.cuda.get_allocator_backend | torch.npu.get_allocator_backend | 2.1 | Name of the allocator.
+        torch.cuda.memory | ~ | 1.5 | module: memory functions.
+        torch.cuda.empty_cache | ~ | 1.5 | Gives unused cached memory back to the device.
+        torch.cuda.memory_allocated | ~ | 1.5 | Bytes in tensors.
+        torch.cuda.max_memory_allocated | ~ | 1.5 | Its peak.
+        torch.cuda.memory_reserved | ~ | 1.5 | Bytes held by the caching allocator.
+        torch.cuda.max_memory_reserved | ~ | 1.5 | Its peak.
+        torch.cuda.memory_cached | ~ | 1.5 | Old name of memory_reserved.
+        torch.cuda.max_memory_cached | ~ | 1.5 | Old name of max_memory_reserved.
+        torch.cuda.reset_peak_memory_stats | ~ | 1.5 | Restarts the peaks.
+        torch.cuda.reset_accumulated_memory_stats | ~ | 1.5 | Restarts the sums.
+        torch.cuda.reset_max_memory_allocated | ~ | 1.5 | Restarts one peak.
+        torch.cuda.reset_max_memory_cached | ~ | 1.5 | Restarts one peak.
+        torch.cuda.memory_stats | ~ | 1.5 | All counters of the allocator.
+        torch.cuda.memory_stats_as_nested_dict | ~ | 1.5 | The same, nested.
+        torch.cuda.memory_summary | ~ | 1.5 | The same as text.
+        torch.cuda.memory_snapshot | ~ | 1.5 | Segments and blocks.
+        torch.cuda.mem_get_info | ~ | 1.8 | Free and total bytes.
+        torch.cuda.set_per_process_memory_fraction | ~ | 1.8 | Limits this process.
+        torch.cuda.get_per_process_memory_fraction | ~ | 2.1 | That limit.
+        torch.cuda.caching_allocator_alloc | ~ | 1.5 | Raw allocation.
+        torch.cuda.caching_allocator_delete | ~ | 1.5 | Frees a raw allocation.
+        torch.cuda.host_memory_stats | ~ | 2.13 | Counters of pinned memory.
+        torch.cuda.host_memory_stats_as_nested_dict | ~ | 2.13 | The same, nested.
+        torch.cuda.reset_peak_host_memory_stats | ~ | 2.13 | Restarts those peaks.
+        torch.cuda.reset_accumulated_host_memory_stats | ~ | 2.13 | Restarts those sums.
+        torch.cuda.get_allocator_backend | ~ | 2.1 | Name of the allocator.
         """,
     ),
     (
         "Random numbers",
         "name",
         """
-        torch.cuda.random | torch.npu.random | 1.5 | module: random number functions.
-        torch.cuda.manual_seed | torch.npu.manual_seed | 1.5 | Seeds the device in use.
-        torch.cuda.manual_seed_all | torch.npu.manual_seed_all | 1.5 | Seeds all devices.
-        torch.cuda.seed | torch.npu.seed | 1.5 | Random seed, device in use.
-        torch.cuda.seed_all | torch.npu.seed_all | 1.5 | Random seed, all devices.
-        torch.cuda.initial_seed | torch.npu.initial_seed | 1.5 | The seed.
-        torch.cuda.get_rng_state | torch.npu.get_rng_state | 1.5 | State of a generator.
-        torch.cuda.set_rng_state | torch.npu.set_rng_state | 1.5 | Restores it.
-        torch.cuda.get_rng_state_all | torch.npu.get_rng_state_all | 1.5 | States of all devices.
-        torch.cuda.set_rng_state_all | torch.npu.set_rng_state_all | 1.5 | Restores them.
-        torch.cuda.default_generators | torch.npu.default_generators | 1.5 | The generators, one per device.
+        torch.cuda.random | ~ | 1.5 | module: random number functions.
+        torch.cuda.manual_seed | ~ | 1.5 | Seeds the device in use.
+        torch.cuda.manual_seed_all | ~ | 1.5 | Seeds all devices.
+        torch.cuda.seed | ~ | 1.5 | Random seed, device in use.
+        torch.cuda.seed_all | ~ | 1.5 | Random seed, all devices.
+        torch.cuda.initial_seed | ~ | 1.5 | The seed.
+        torch.cuda.get_rng_state | ~ | 1.5 | State of a generator.
+        torch.cuda.set_rng_state | ~ | 1.5 | Restores it.
+        torch.cuda.get_rng_state_all | ~ | 1.5 | States of all devices.
+        torch.cuda.set_rng_state_all | ~ | 1.5 | Restores them.
+        torch.cuda.default_generators | ~ | 1.5 | The generators, one per device.
         """,
     ),
     (
         "Mixed precision",
         "name",
         """
-        torch.cuda.amp | torch.npu.amp | 1.8 | module: automatic mixed precision.
-        torch.cuda.amp.autocast | torch.npu.amp.autocast | 1.8 | Computes in float16 where it is safe.
-        torch.cuda.amp.GradScaler | torch.npu.amp.GradScaler | 1.8 | Scales the loss.
-        torch.cuda.amp.custom_fwd | torch.npu.amp.custom_fwd | 1.8 | Decorator of a custom forward.
-        torch.cuda.amp.custom_bwd | torch.npu.amp.custom_bwd | 1.8 | Decorator of a custom backward.
-        torch.cuda.amp.autocast_mode | torch.npu.amp.autocast_mode | 1.8 | module: where autocast lives.
+        torch.cuda.amp | ~ | 1.8 | module: automatic mixed precision.
+        torch.cuda.amp.autocast | ~ | 1.8 | Computes in float16 where it is safe.
+        torch.cuda.amp.GradScaler | ~ | 1.8 | Scales the loss.
+        torch.cuda.amp.custom_fwd | ~ | 1.8 | Decorator of a custom forward.
+        torch.cuda.amp.custom_bwd | ~ | 1.8 | Decorator of a custom backward.
+        torch.cuda.amp.autocast_mode | ~ | 1.8 | module: where autocast lives.
         torch.cuda.amp.autocast_mode.autocast | torch.npu.amp.autocast | 1.8 | As torch.npu.amp.autocast.
         torch.cuda.amp.autocast_mode.custom_fwd | torch.npu.amp.custom_fwd | 1.8 | As torch.npu.amp.custom_fwd.
         torch.cuda.amp.autocast_mode.custom_bwd | torch.npu.amp.custom_bwd | 1.8 | As torch.npu.amp.custom_bwd.
-        torch.cuda.amp.grad_scaler | torch.npu.amp.grad_scaler | 1.8 | module: where GradScaler lives.
+        torch.cuda.amp.grad_scaler | ~ | 1.8 | module: where GradScaler lives.
         torch.cuda.amp.grad_scaler.GradScaler | torch.npu.amp.GradScaler | 1.8 | As torch.npu.amp.GradScaler.
         torch.cuda.amp.common | - | - | Internal; ask torch.npu.is_available() instead.
         torch.get_autocast_gpu_dtype | - | - | Use torch.get_autocast_dtype("npu").
@@ -181,7 +182,7 @@ _SECTIONS = (
         "Profiler",
         "name",
         """
-        torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity of the profiler.
+        torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity.
         torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.npu.profile or torch.profiler.
         torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
         torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
@@ -201,12 +202,12 @@ _SECTIONS = (
         torch.distributed.Backend.NCCL | torch.distributed.Backend.HCCL | 1.8 | Name of the back end.
         torch.distributed.ProcessGroupNCCL | torch.distributed.ProcessGroupHCCL | 1.5 | The process group.
         torch.distributed.is_nccl_available | torch.distributed.is_hccl_available | 1.5 | Whether the back end is there.
-        torch.nn.DataParallel | = | 1.5 | Calls become a move to the device; several devices need DistributedDataParallel.
+        torch.nn.DataParallel | = | 1.5 | Becomes a move to the device; several devices need DistributedDataParallel.
         torch.nn.parallel.data_parallel | - | - | One process per device: torch.nn.parallel.DistributedDataParallel.
         torch.cuda.nccl | - | - | Use torch.distributed with the hccl back end.
         torch.cuda.comm | - | - | Use torch.distributed with the hccl back end.
         torch.nn.parallel.comm | - | - | Use torch.distributed with the hccl back end.
-        torch.distributed.launch | = | 1.5 | Works with hccl; torchrun is its successor (LOCAL_RANK instead of --local_rank).
+        torch.distributed.launch | = | 1.5 | Works with hccl; torchrun is its successor (LOCAL_RANK, no --local_rank).
         """,
     ),
     (
@@ -216,7 +217,7 @@ _SECTIONS = (
         torch.backends.cudnn.is_available | torch.npu.is_available | 1.5 | Asks for the device.
         torch.backends.cudnn.benchmark | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.benchmark_limit | = | 2.1 | Has no effect on npu; kept, harmless.
-        torch.backends.cudnn.deterministic | = | 1.5 | Has no effect on npu; torch.use_deterministic_algorithms(True) has.
+        torch.backends.cudnn.deterministic | = | 1.5 | No effect on npu; torch.use_deterministic_algorithms(True) has.
         torch.backends.cudnn.enabled | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.allow_tf32 | = | 1.8 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.fastest | = | 1.5 | Has no effect on npu; kept, harmless.
@@ -292,16 +293,16 @@ _SECTIONS = (
         """
         apex.amp | = | 1.5 | Kept; amp.initialize(..., combine_grad=True) speeds up the gradients.
         apex.normalization.FusedLayerNorm | torch.nn.LayerNorm | 1.5 | apex has no fused kernels on npu.
-        apex.normalization.fused_layer_norm.FusedLayerNorm | torch.nn.LayerNorm | 1.5 | apex has no fused kernels on npu.
+        apex.normalization.fused_layer_norm.FusedLayerNorm | torch.nn.LayerNorm | 1.5 | As above.
         apex.normalization.FusedRMSNorm | torch.nn.RMSNorm | 2.13 | apex has no fused kernels on npu.
-        apex.optimizers.FusedAdam | apex.optimizers.NpuFusedAdamW | 1.5 | Fused optimizer for npu; NpuFusedAdam for adam_w_mode=False.
+        apex.optimizers.FusedAdam | apex.optimizers.NpuFusedAdamW | 1.5 | Fused; NpuFusedAdam for adam_w_mode=False.
         apex.optimizers.FusedSGD | apex.optimizers.NpuFusedSGD | 1.5 | Fused optimizer for npu.
         apex.optimizers.FusedLAMB | apex.optimizers.NpuFusedLamb | 1.5 | Fused optimizer for npu.
         apex.optimizers.FusedNovoGrad | - | - | Not among the fused optimizers for npu; use one of torch.optim.
         apex.optimizers.FusedAdagrad | - | - | Not among the fused optimizers for npu; use torch.optim.Adagrad.
-        apex.parallel.DistributedDataParallel | torch.nn.parallel.DistributedDataParallel | 1.5 | apex's own is for CUDA.
+        apex.parallel.DistributedDataParallel | torch.nn.parallel.DistributedDataParallel | 1.5 | Is for CUDA.
         apex.parallel.SyncBatchNorm | torch.nn.SyncBatchNorm | 1.8 | apex's own is for CUDA.
-        apex.parallel.convert_syncbn_model | torch.nn.SyncBatchNorm.convert_sync_batchnorm | 1.8 | apex's own is for CUDA.
+        apex.parallel.convert_syncbn_model | torch.nn.SyncBatchNorm.convert_sync_batchnorm | 1.8 | Is for CUDA.
         apex.contrib | - | - | CUDA kernels of apex.
         apex.multi_tensor_apply | - | - | CUDA kernels of apex.
         apex.fp16_utils | - | - | Removed from apex; use apex.amp or torch.npu.amp.
@@ -370,7 +371,8 @@ def _parse() -> tuple[Row, ...]:
             cuda, npu, since, remark = (cell.strip() for cell in line.split("|"))
             is_module = remark.startswith("module:")
             kept = npu == "="
-            target = None if npu == "-" else cuda if kept else npu
+            same = cuda if kept else cuda.replace(".cuda", ".npu", 1)
+            target = None if npu == "-" else same if npu in "=~" else npu
             remark = remark.removeprefix("module:").strip()
             rows.append(Row(cuda, target, since, remark[:1].upper() + remark[1:], kind, section, is_module, kept))
     return tuple(rows)

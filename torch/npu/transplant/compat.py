@@ -77,4 +77,6 @@ class CompatRules:
             end = self.unit.span(func.value)[1]
             self.unit.insert(end, ".to(torch.int32)", "compat", "API version 1.5 wants int32 class indices.")
         else:
-            self.unit.hint(call, "compat", "API version 1.5 wants int32 targets; not needed now (--compat 1.5 writes it)")
+            self.unit.hint(
+                call, "compat", "API version 1.5 wants int32 targets; not needed now (--compat 1.5 writes it)"
+            )

@@ -16,7 +16,19 @@ _MESSAGES = {
     "print", "pprint", "log", "info", "warning", "warn", "debug", "error", "exception", "critical", "fatal", "echo",
     "write", "fail", "skip", "skipIf", "skipUnless", "assertEqual", "assertIn",
 }  # fmt: skip
-_MESSAGE_KEYWORDS = {"help", "description", "desc", "msg", "message", "title", "label", "reason", "prog", "epilog", "usage"}
+_MESSAGE_KEYWORDS = {
+    "help",
+    "description",
+    "desc",
+    "msg",
+    "message",
+    "title",
+    "label",
+    "reason",
+    "prog",
+    "epilog",
+    "usage",
+}
 # Calls whose positional arguments are devices.
 _DEVICE_CALLS = {
     "torch.device", "torch.Generator", "torch.amp.autocast", "torch.amp.GradScaler", "torch.set_default_device",
@@ -25,10 +37,35 @@ _DEVICE_CALLS = {
     "torch.amp.custom_fwd", "torch.amp.custom_bwd", "torch.amp.is_autocast_available", "torch.Stream", "torch.Event",
     "torch.random.fork_rng", "torch.accelerator.set_device_index",
 }  # fmt: skip
-_DEVICE_METHODS = {"to", "cuda", "npu", "to_empty", "move_to_device", "to_device", "pin_memory", "set_device", "is_pinned"}
+_DEVICE_METHODS = {
+    "to",
+    "cuda",
+    "npu",
+    "to_empty",
+    "move_to_device",
+    "to_device",
+    "pin_memory",
+    "set_device",
+    "is_pinned",
+}
 _BACKEND_CALLS = {"init_process_group", "new_group", "Backend", "split_group", "new_subgroups", "is_backend_available"}
-_STRING_METHODS = {"startswith", "endswith", "format", "strip", "lower", "split", "join", "replace", "count", "find", "index"}
-_TRANSPARENT = (cst.FormattedString, cst.ConcatenatedString, cst.BooleanOperation, cst.BinaryOperation)
+_STRING_METHODS = {
+    "startswith",
+    "endswith",
+    "format",
+    "strip",
+    "lower",
+    "split",
+    "join",
+    "replace",
+    "count",
+    "find",
+    "index",
+}
+_TRANSPARENT = (
+    cst.FormattedString, cst.ConcatenatedString, cst.BooleanOperation, cst.BinaryOperation,
+    cst.Lambda, cst.Index, cst.SubscriptElement,
+)  # fmt: skip
 _LOOKUPS = {"get", "pop", "setdefault"}
 
 
@@ -92,12 +129,12 @@ class Contexts:
         place, value = self._climb(node)
         if place is None:
             return False
+        if isinstance(place, cst.FormattedStringExpression) and not self._is_whole_device(place):
+            return False
         if isinstance(value, cst.IfExp) and self._is_device_choice(value):
             return True
         if isinstance(place, cst.Arg):
             return self._is_device_argument(place, value)
-        if isinstance(place, cst.AssignTarget):
-            return self._names_device(place.target)
         if isinstance(place, (cst.Assign, cst.AnnAssign)):
             targets = [t.target for t in place.targets] if isinstance(place, cst.Assign) else [place.target]
             return any(self._names_device(target) for target in targets)
@@ -115,7 +152,7 @@ class Contexts:
             return self._is_device_match(place)
         if isinstance(place, cst.Subscript):
             return self._is_device_literal_type(place)
-        return isinstance(place, cst.Element) and self._is_device_collection(self.names.parents[place])
+        return isinstance(place, cst.Element) and self._is_device_element(place)
 
     def is_backend(self, node: cst.CSTNode) -> bool:
         """Whether ``"nccl"`` in this place means a process-group back end."""
@@ -165,25 +202,24 @@ class Contexts:
         """The place that the value of ``node`` flows into, and the whole value there."""
         value = node
         for parent in self.names.ancestors(node):
-            if isinstance(parent, _TRANSPARENT):
-                value = parent
-            elif isinstance(parent, cst.IfExp):
+            if isinstance(parent, cst.IfExp):
                 if self._within(value, parent.test):
                     return None, value
                 value = parent
-            elif isinstance(parent, cst.Attribute) and parent.attr.value in ("format", "lower", "strip"):
-                value = parent
-            elif isinstance(parent, cst.Call) and value is parent.func:
-                value = parent
-            elif isinstance(parent, cst.Lambda):
-                value = parent
-            elif isinstance(parent, (cst.Index, cst.SubscriptElement)):
+            elif self._passes_value(parent, value):
                 value = parent
             elif isinstance(parent, cst.Subscript):
                 return (parent, value) if self._last(parent.value) == "Literal" else (None, value)
             else:
                 return parent, value
         return None, value
+
+    @staticmethod
+    def _passes_value(parent: cst.CSTNode, value: cst.CSTNode) -> bool:
+        """Whether the parent's value is made of ``value``: ``"cuda:{}".format(i)``, ``"cuda:" + i``, a lambda's body."""
+        if isinstance(parent, cst.Attribute):
+            return parent.attr.value in ("format", "lower", "strip")
+        return isinstance(parent, _TRANSPARENT) or isinstance(parent, cst.Call) and value is parent.func
 
     def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
         return node is outer or any(parent is outer for parent in self.names.ancestors(node))
@@ -248,6 +284,12 @@ class Contexts:
 
     # Judging
 
+    def _is_whole_device(self, expression: cst.FormattedStringExpression) -> bool:
+        """f"{...}:{i}" is a device; f"{...}_time_total" is not."""
+        parts = self.names.parents[expression].parts
+        texts = "".join(part.value for part in parts if isinstance(part, cst.FormattedStringText))
+        return parts[0] is expression and bool(re.fullmatch(r":?\d*", texts))
+
     def _is_device_choice(self, node: cst.IfExp) -> bool:
         """``"cuda" if ... else "cpu"`` is a device wherever it stands."""
         branches = {literal(node.body), literal(node.orelse)}
@@ -265,15 +307,17 @@ class Contexts:
             key = arg.keyword.value
             if is_device_name(key) or (key == "type" and name == "torch.device"):
                 return True
-            if key == "use_device":
-                return True
             return key in ("default", "choices", "type", "const") and self._option_is(call, is_device_name)
         if last in ("hasattr", "getattr", "setattr", "delattr"):
+            if len(call.args) > 2 and call.args[2] is arg:
+                return is_device_name(literal(call.args[1].value) or "")
             return len(call.args) > 1 and call.args[1] is arg and self.names.qualified(call.args[0].value) == "torch"
         if name in _DEVICE_CALLS or (name.startswith("torch.cuda.") and last not in ("range_push", "mark")):
             return True
         if last in ("startswith", "endswith", "count", "find", "index") and isinstance(call.func, cst.Attribute):
             return self._mentions_device(call.func.value)
+        if last == "format" and isinstance(call.func, cst.Attribute):
+            return bool(re.fullmatch(r"\{0?\}:\{1?\}", literal(call.func.value) or "")) and call.args[0] is arg
         if last in _LOOKUPS and call.args and call.args[0] is not arg:
             return is_device_name(literal(call.args[0].value) or "")
         if isinstance(call.func, cst.Attribute) and last in _DEVICE_METHODS:
@@ -335,10 +379,24 @@ class Contexts:
         values = {literal(element.value) for element in collection.elements}
         return bool(values & {"cpu", "mps", "xpu"}) and any(v and v.startswith("cuda") for v in values)
 
-    def _is_device_collection(self, collection: cst.CSTNode) -> bool:
+    def _is_device_element(self, element: cst.Element) -> bool:
+        collection = self.names.parents[element]
         if self._is_device_set(collection):
             return True
+        targets = self._unpacked_into(collection)
+        if targets is not None:
+            index = collection.elements.index(element)
+            return index < len(targets) and self._names_device(targets[index].value)
         return self.is_device(collection)
+
+    def _unpacked_into(self, collection: cst.CSTNode) -> list[cst.CSTNode] | None:
+        """Targets of ``a, b = "cuda", 2``."""
+        parent = self.names.parents[collection]
+        if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+            target = parent.targets[0].target
+            if isinstance(target, (cst.Tuple, cst.List)):
+                return list(target.elements)
+        return None
 
     @staticmethod
     def _is_device_literal_type(annotation: cst.Subscript) -> bool:

@@ -115,4 +115,6 @@ def _add(rules: CustomRules, kind: str, entry: dict, where: str) -> None:
     parent = entry.get("parent_module", "")
     if parent:
         old, new = f"{parent}.{old}", f"{parent}.{new}"
-    rules.names[old] = Row(old, new, "custom", f"custom rule {where}", "name", "Custom rules", kind.startswith("Module"))
+    rules.names[old] = Row(
+        old, new, "custom", f"custom rule {where}", "name", "Custom rules", kind.startswith("Module")
+    )

@@ -1,4 +1,4 @@
-# What a conversion reports: changes made, advice for the reader, APIs without an npu counterpart, and files that failed.
+# What a conversion reports: changes made, advice for the reader, APIs without an npu counterpart, files that failed.
 """Records that the porting tool collects per file and prints, logs or writes to a spreadsheet."""
 
 from dataclasses import asdict, dataclass, field

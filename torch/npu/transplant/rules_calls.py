@@ -126,7 +126,10 @@ class CallRules:
         why = "Callers use this name now."
         if self.unit.replace_node(node.name, new, "method", why):
             for decorator in self.names.nodes:
-                if isinstance(decorator, cst.Decorator) and dotted_text(decorator.decorator) == f"{node.name.value}.setter":
+                if (
+                    isinstance(decorator, cst.Decorator)
+                    and dotted_text(decorator.decorator) == f"{node.name.value}.setter"
+                ):
                     self.unit.replace_node(decorator.decorator.value, new, "method", why)
 
     # DataParallel
@@ -146,12 +149,16 @@ class CallRules:
             unit.hint(call, "DataParallel", "left as it is because of the comments inside the call; " + _DDP_HINT)
             return
         wrapped = bool(model.value.lpar)
-        needs_parentheses = not isinstance(model.value, _ATOMS) and not wrapped or b"\n" in data[first:last] and not wrapped
+        needs_parentheses = (
+            not isinstance(model.value, _ATOMS) and not wrapped or b"\n" in data[first:last] and not wrapped
+        )
         moved = isinstance(model.value, cst.Call) and self._is_move(model.value)
         parent, grandparent = self.names.parents.get(call), None
         if isinstance(parent, cst.Attribute):
             grandparent = self.names.parents.get(parent)
-        is_moved = moved or isinstance(grandparent, cst.Call) and grandparent.func is parent and self._is_move(grandparent)
+        is_moved = (
+            moved or isinstance(grandparent, cst.Call) and grandparent.func is parent and self._is_move(grandparent)
+        )
         tail = (")" if needs_parentheses else "") + ("" if is_moved else ".npu()")
         if isinstance(parent, cst.Attribute) and parent.attr.value == "module":
             end, tail = unit.span(parent)[1], ")" if needs_parentheses else ""
@@ -203,11 +210,12 @@ class CallRules:
     def _is_conditional(self, receiver: str) -> bool:
         """Whether something other than DataParallel may put a wrapper with ``.module`` there."""
         for node in self.names.nodes:
-            if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call) and not self._holds_parallel(node.value):
-                if any(self.unit.text(target.target) == receiver for target in node.targets):
-                    last = (dotted_text(node.value.func) or "").split(".")[-1]
-                    if "Parallel" in last or "prepare" in last:
-                        return True
+            if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+                continue
+            last = (dotted_text(node.value.func) or "").split(".")[-1]
+            wraps = ("Parallel" in last or "prepare" in last) and not self._holds_parallel(node.value)
+            if wraps and any(self.unit.text(target.target) == receiver for target in node.targets):
+                return True
         return False
 
     # Arguments
@@ -248,7 +256,9 @@ class CallRules:
             start = max(start, self.unit.outer_span(call.args[index - 1].value)[1])
         elif len(call.args) > 1:
             end = self.unit.span(call.args[1])[0]
-        self.unit.replace(start, end, "", "apex", "Not an argument of the fused optimizer for npu.", self.unit.span(call))
+        self.unit.replace(
+            start, end, "", "apex", "Not an argument of the fused optimizer for npu.", self.unit.span(call)
+        )
 
     # The user's rules, packages, operators
 

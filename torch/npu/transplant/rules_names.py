@@ -2,6 +2,8 @@
 # What a name becomes is decided by the API table alone; this file only finds where the tokens to change are.
 """Rules for imports and for references to names of the API table."""
 
+import re
+
 import libcst as cst
 
 from .api_table import PACKAGES, Row, canonical
@@ -80,9 +82,10 @@ class NameRules:
                     self._renamed[alias] = new_root
 
     def _import_from(self, node: cst.ImportFrom) -> None:
-        if node.relative or node.module is None:
+        module = dotted_text(node.module) if node.module else ""
+        if node.relative or not module:
+            self._rename_functions(node, module)
             return
-        module = dotted_text(node.module)
         if isinstance(node.names, cst.ImportStar):
             found = self.look_up(module)
             if found and found[1] and found[1] != module:
@@ -101,12 +104,23 @@ class NameRules:
                 home, _, leaf = new.rpartition(".")
                 moved[alias] = (home, leaf, row)
         if not moved:
+            self._rename_functions(node, module)
             return
         homes = {home for home, _, _ in moved.values()}
         if len(moved) == len(node.names) and len(homes) == 1:
             self._move_whole(node, module, moved)
         else:
             self._move_some(node, module, moved)
+
+    def _rename_functions(self, node: cst.ImportFrom, module: str) -> None:
+        """The user's FuncNameModifyRule by simple name, at the import of the function."""
+        if isinstance(node.names, cst.ImportStar):
+            return
+        for alias in node.names:
+            new = self.unit.options.custom.functions.get(alias.name.value)
+            if new and "." not in new:
+                row = Row(alias.name.value, new, "custom", "FuncNameModifyRule", "name", "Custom rules")
+                self._new_leaf(alias, module, new, row, node)
 
     def _move_whole(self, node: cst.ImportFrom, module: str, moved: dict) -> None:
         for alias, (home, leaf, row) in moved.items():
@@ -175,7 +189,18 @@ class NameRules:
             if index < len(names):
                 self.unit.edits.add(self.unit.span(names[first])[0], self.unit.span(names[index])[0], b"")
             else:
-                self.unit.edits.add(self.unit.span(names[first - 1])[1], self.unit.span(names[-1])[1], b"")
+                start, end = self._last_aliases(names, first)
+                self.unit.edits.add(start, end, b"")
+
+    def _last_aliases(self, names: list[cst.ImportAlias], first: int) -> tuple[int, int]:
+        """Span of the names from ``first`` to the last: whole lines where they have lines of their own."""
+        source = self.unit.source
+        start, end = self.unit.span(names[first])[0], self.unit.span(names[-1])[1]
+        line = source.line_start(start)
+        rest = re.compile(rb"[ \t]*,?[ \t]*(#[^\r\n]*)?(\r\n|\r|\n)").match(source.data, end)
+        if not source.data[line:start].strip() and rest:
+            return line, rest.end()
+        return self.unit.span(names[first - 1])[1], end
 
     def _package(self, alias: cst.ImportAlias, name: str) -> None:
         parts = name.split(".")
@@ -257,7 +282,10 @@ class NameRules:
         parent = self.names.parents.get(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or self.names.parents.get(parent) is None):
             return
-        if isinstance(parent, (cst.Param, cst.Arg)) and getattr(parent, "keyword", getattr(parent, "name", None)) is node:
+        if (
+            isinstance(parent, (cst.Param, cst.Arg))
+            and getattr(parent, "keyword", getattr(parent, "name", None)) is node
+        ):
             return
         for binding in self.names.bindings(node):
             if binding.node in self._renamed:
@@ -266,7 +294,7 @@ class NameRules:
 
 def ensure_import(unit: Unit, needs_torch: bool) -> None:
     """Add ``import torch.npu`` after the module's first import of torch (the guide's first step)."""
-    if not unit.changes:
+    if not unit.edits:
         return
     place, has_torch = None, False
     for statement in unit.module.body:
@@ -281,8 +309,8 @@ def ensure_import(unit: Unit, needs_torch: bool) -> None:
                         has_torch = has_torch or not alias.asname
                     if name.split(".")[:2] == ["torch", "npu"] or name == "torch.cuda" and not alias.asname:
                         return
-    if place is None and needs_torch:
-        place = next((s for s in unit.module.body if _imports_torch(s)), None)
+    if place is None and needs_torch and "torch" not in unit.names.top.names:
+        place = next((s for s in unit.module.body if _is_import(s)), None)
     if place is None:
         return
     source = unit.source
@@ -296,12 +324,11 @@ def ensure_import(unit: Unit, needs_torch: bool) -> None:
         unit.insert(next_line, f"import torch.npu{newline}", "import", "The device's module.")
 
 
-def _imports_torch(statement: cst.CSTNode) -> bool:
+def _is_import(statement: cst.CSTNode) -> bool:
+    """A line of imports (but not of __future__, which must stay first)."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
-    for small in statement.body:
-        if isinstance(small, cst.Import) and any(dotted_text(a.name).split(".")[0] == "torch" for a in small.names):
-            return True
-        if isinstance(small, cst.ImportFrom) and small.module and dotted_text(small.module).split(".")[0] == "torch":
-            return True
-    return False
+    first = statement.body[0]
+    if isinstance(first, cst.ImportFrom):
+        return not (first.module and dotted_text(first.module) == "__future__")
+    return isinstance(first, cst.Import)

@@ -38,6 +38,9 @@ class StringRules:
                     self._string(node.left, literal(node), node)
             elif isinstance(node, cst.FormattedString):
                 self._formatted(node)
+            elif isinstance(node, cst.Arg) and node.keyword and node.keyword.value == "CUDA_VISIBLE_DEVICES":
+                row = api_table.ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
+                self.unit.replace_node(node.keyword, row.npu, "environment", row.remark, node)
 
     def _string(self, piece: cst.CSTNode, value: str | None, whole: cst.CSTNode) -> None:
         if value is None or not isinstance(piece, cst.SimpleString) or not _may_matter(value):
@@ -51,9 +54,8 @@ class StringRules:
                 self.unit.hint(piece, "check", 'the string "cuda" is left as it is; change it if it names a device')
         elif _INDEXED.fullmatch(value):
             self._replace(piece, "cuda", "npu", "device string", _WHY_DEVICE)
-        elif _GPU.fullmatch(value) or value == "gpu:":
-            if self.contexts.is_device(whole):
-                self._replace(piece, "gpu", "npu", "device string", _WHY_DEVICE)
+        elif _GPU.fullmatch(value) and self.contexts.is_device(whole):
+            self._replace(piece, "gpu", "npu", "device string", _WHY_DEVICE)
         elif value == "nccl":
             if self.contexts.is_backend(whole):
                 self._replace(piece, "nccl", "hccl", "back end", "hccl is the back end of npu.")
@@ -76,14 +78,16 @@ class StringRules:
         if _TENSOR_TYPE.fullmatch(value):
             if row and row.npu:
                 self._replace(piece, "cuda", "npu", "tensor type", row.remark)
-        elif row and row.npu and not row.kept and row.cuda.startswith("torch.cuda"):
-            if self._is_name_by_string(whole):
-                self._replace(piece, value, row.npu, "name in a string", row.remark)
+        elif row and row.npu and row.cuda.startswith("torch.cuda") and self._is_name_by_string(whole):
+            self._replace(piece, value, row.npu, "name in a string", row.remark)
 
     def _is_name_by_string(self, node: cst.CSTNode) -> bool:
         parent = self.unit.names.parents.get(node)
-        if isinstance(parent, cst.Annotation):
-            return True
+        for ancestor in self.unit.names.ancestors(node):
+            if isinstance(ancestor, cst.Annotation):
+                return True
+            if isinstance(ancestor, (cst.Call, cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+                break
         call = self.unit.names.parents.get(parent) if isinstance(parent, cst.Arg) else None
         return isinstance(call, cst.Call) and (dotted_text(call.func) or "").split(".")[-1] in _NAMED_BY_STRING
 
@@ -136,4 +140,6 @@ class StringRules:
 
 
 def _may_matter(value: str) -> bool:
-    return len(value) < 4000 and ("cuda" in value or "nccl" in value or value.startswith(("CUDA", "gpu:", "NCCL", "CUBLAS", "PYTORCH_CUDA")))
+    return len(value) < 4000 and (
+        "cuda" in value or "nccl" in value or value.startswith(("CUDA", "gpu:", "NCCL", "CUBLAS", "PYTORCH_CUDA"))
+    )

@@ -18,7 +18,13 @@ _STAR_HOMES = {
     "torch.distributed": ("init_process_group", "new_group"),
     "torch.utils.data": ("DataLoader",),
 }
-_CUSTOMARY = {"nn": "torch.nn", "F": "torch.nn.functional"}
+# Names that are bound nowhere in the module (by a star import or an earlier notebook cell) mean what they usually do.
+_CUSTOMARY = {
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "dist": "torch.distributed",
+    "cudnn": "torch.backends.cudnn",
+}
 
 
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
@@ -26,9 +32,7 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     kind = type(node)
     names = _fields.get(kind)
     if names is None:
-        names = tuple(
-            f.name for f in dataclasses.fields(kind) if f.name not in _SKIPPED and "whitespace" not in f.name
-        )
+        names = tuple(f.name for f in dataclasses.fields(kind) if f.name not in _SKIPPED and "whitespace" not in f.name)
         # Fields stand in source order but for these, whose decorators and conditions come first.
         if kind is cst.IfExp:
             names = ("body", "test", "orelse")
@@ -252,7 +256,7 @@ class Names:
         for star in self.stars:
             if name in _STAR_HOMES.get(star, ()):
                 return f"{star}.{name}"
-        return _CUSTOMARY.get(name) if self.stars else None
+        return _CUSTOMARY.get(name)
 
     def bound_anywhere(self, name: str) -> bool:
         """Whether any scope of the module binds ``name`` (or it is a keyword)."""

@@ -71,17 +71,22 @@ class Edits:
     def __init__(self):
         self._spans: list[tuple[int, int, bytes]] = []
 
+    @classmethod
+    def of(cls, spans: list[tuple[int, int, bytes]]) -> "Edits":
+        """Edits from sorted spans, as ``within`` returns them."""
+        edits = cls()
+        edits._spans = spans
+        return edits
+
     def __len__(self) -> int:
         return len(self._spans)
 
     def add(self, start: int, end: int, new: bytes) -> bool:
         """Replace ``[start, end)`` by ``new``; False where an earlier edit already touches it."""
-        at = bisect.bisect_left(self._spans, (start, end, b""))
+        at = bisect.bisect_right(self._spans, (start, end), key=lambda span: span[:2])
         if at < len(self._spans) and self._spans[at][0] < end:
             return False
-        if at and self._spans[at - 1][1] > start:
-            return False
-        if (start, end, new) in self._spans[at : at + 1]:
+        if at and (self._spans[at - 1][1] > start or self._spans[at - 1] == (start, end, new)):
             return False
         self._spans.insert(at, (start, end, new))
         return True
@@ -94,7 +99,7 @@ class Edits:
         parts.append(data[position:])
         return b"".join(parts)
 
-    def shift_into(self, start: int, end: int) -> list[tuple[int, int, bytes]]:
+    def within(self, start: int, end: int) -> list[tuple[int, int, bytes]]:
         """Edits that lie within ``[start, end]``, relative to ``start``."""
         return [(first - start, last - start, new) for first, last, new in self._spans if start <= first <= last <= end]
 

@@ -21,14 +21,13 @@ class Options:
     """What the command line asks for.
 
     ``version`` is the target API version, ``compat`` the version whose limits are written into the script (or ""),
-    ``custom`` the user's rules, ``operators`` the operator support list, ``main`` and ``model`` those of ``distributed``.
+    ``custom`` the user's rules, ``operators`` the operator support list, ``model`` the main file's model variable.
     """
 
     version: str = api_table.DEFAULT_VERSION
     compat: str = ""
     custom: CustomRules = field(default_factory=CustomRules)
     operators: object = None
-    distributed: bool = False
     model: str = "model"
 
 
@@ -39,7 +38,7 @@ class Unit:
         self.source = source
         self.options = options
         self.edits = Edits()
-        self.changes: list[Change] = []
+        self._records: dict[tuple[tuple[int, int], str], list[str]] = {}
         self.hints: list[Hint] = []
         self.unsupported: list[Unsupported] = []
         check_depth(source.data)
@@ -87,16 +86,14 @@ class Unit:
 
     # Writing
 
-    def replace(self, start: int, end: int, new: str, rule: str, why: str, shown: tuple[int, int] | None = None) -> bool:
+    def replace(
+        self, start: int, end: int, new: str, rule: str, why: str, shown: tuple[int, int] | None = None
+    ) -> bool:
         """Replace a byte span and record it; ``shown`` is the wider span that the log quotes."""
         old = self.source.data[start:end]
         if old == new.encode("utf-8") or not self.edits.add(start, end, new.encode("utf-8")):
             return False
-        first, last = shown or (start, end)
-        data = self.source.data
-        before = data[first:last].decode("utf-8")
-        after = (data[first:start] + new.encode("utf-8") + data[end:last]).decode("utf-8")
-        self._record(start, max(start, end - 1), rule, before, after, why)
+        self._records.setdefault((shown or (start, end), rule), []).append(why)
         return True
 
     def insert(self, offset: int, new: str, rule: str, why: str) -> bool:
@@ -107,9 +104,16 @@ class Unit:
         start, end = self.span(node)
         return self.replace(start, end, new, rule, why, self.span(shown) if shown else None)
 
-    def _record(self, start: int, last: int, rule: str, before: str, after: str, why: str) -> None:
-        line, end_line = self.source.line(start), self.source.line(last)
-        self.changes.append(Change(line, end_line, rule, _short(before), _short(after), why))
+    def changes(self) -> list[Change]:
+        """One record per place and rule, with the place's final text."""
+        found = []
+        for ((first, last), rule), reasons in self._records.items():
+            before = self.source.data[first:last].decode("utf-8")
+            after = Edits.of(self.edits.within(first, last)).apply(self.source.data[first:last]).decode("utf-8")
+            line, end_line = self.source.line(first), self.source.line(max(first, last - 1))
+            why = " ".join(dict.fromkeys(reasons))
+            found.append(Change(line, end_line, rule, _short(before), _short(after), why))
+        return sorted(found, key=lambda change: change.line)
 
     def hint(self, node: cst.CSTNode, rule: str, text: str) -> None:
         record = Hint(self.line(node), rule, text)

@@ -3,9 +3,9 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/impl/PinnedRanges.h>
 
 #include <chrono>
-#include <map>
 #include <mutex>
 
 namespace at::npu {
@@ -14,17 +14,6 @@ namespace {
 
 using c10::npu::NPUEvent;
 using c10::npu::NPUStream;
-
-// Address ranges of all pinned blocks, for isPinnedPtr. Never destroyed: tensors may be freed during static destruction.
-struct PinnedRanges {
-  std::mutex mutex;
-  std::map<const char*, size_t> sizes;
-};
-
-PinnedRanges& pinned_ranges() {
-  static auto* ranges = new PinnedRanges;
-  return *ranges;
-}
 
 int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
@@ -45,17 +34,11 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
       const std::lock_guard lock(stats_.timing_mutex_);
       stats_.host_alloc_time.increase(microseconds_since(start));
     }
-    auto& ranges = pinned_ranges();
-    const std::lock_guard lock(ranges.mutex);
-    ranges.sizes.emplace(static_cast<const char*>(*ptr), size);
+    c10::npu::impl::add_pinned_range(*ptr, size);
   }
 
   void free_block(HostBlock<NPUStream>* block) override {
-    {
-      auto& ranges = pinned_ranges();
-      const std::lock_guard lock(ranges.mutex);
-      ranges.sizes.erase(static_cast<const char*>(block->ptr_));
-    }
+    c10::npu::impl::remove_pinned_range(block->ptr_);
     const auto start = std::chrono::steady_clock::now();
     c10::npu::activate_device();
     NPU_CHECK_WARN(c10::npu::acl::aclrtFreeHost(block->ptr_));
@@ -65,7 +48,7 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
 
   void record_stream(std::optional<std::vector<NPUEvent>>& events, NPUStream stream) override {
     NPUEvent event;
-    event.record(stream);
+    event.record(stream, /*raise_deferred=*/false);  // this runs when a block is freed
     events->push_back(std::move(event));
   }
 
@@ -107,14 +90,7 @@ at::HostAllocator* getCachingHostAllocator() {
 }
 
 bool isPinnedPtr(const void* ptr) {
-  auto& ranges = pinned_ranges();
-  const std::lock_guard lock(ranges.mutex);
-  auto it = ranges.sizes.upper_bound(static_cast<const char*>(ptr));
-  if (it == ranges.sizes.begin()) {
-    return false;
-  }
-  --it;
-  return static_cast<const char*>(ptr) < it->first + it->second;
+  return c10::npu::impl::is_pinned(ptr);
 }
 
 }  // namespace at::npu

@@ -1,13 +1,11 @@
 #include <ATen/npu/NPUHooks.h>
 
+#include <ATen/native/npu/frame/Resize.h>
 #include <ATen/npu/CachingHostAllocator.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <c10/core/DeviceType.h>
 #include <c10/npu/NPUCachingAllocator.h>
-#include <c10/npu/NPUGuard.h>
-#include <c10/npu/NPUTaskQueue.h>
-
-#include <algorithm>
+#include <c10/npu/NPUFunctions.h>
 
 namespace at::npu {
 
@@ -66,16 +64,7 @@ Generator NPUHooks::getNewGenerator(DeviceIndex device_index) const {
 }
 
 void NPUHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t newsize) const {
-  auto* impl = storage.unsafeGetStorageImpl();
-  TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
-  const c10::npu::NPUGuard guard(storage.device());
-  at::DataPtr data = c10::npu::NPUCachingAllocator::get()->allocate(newsize);
-  if (const size_t kept = std::min(newsize, impl->nbytes()); kept > 0) {
-    c10::npu::memcpy_async(data.get(), storage.data(), kept, ACL_MEMCPY_DEVICE_TO_DEVICE,
-                           c10::npu::getCurrentNPUStream());
-  }
-  impl->set_data_ptr_noswap(std::move(data));
-  impl->set_nbytes(newsize);
+  at::native::npu::resize_storage(storage.unsafeGetStorageImpl(), newsize);
 }
 
 namespace {

@@ -13,19 +13,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "../runtime/error.h"
 
 namespace acl_sim {
 
 // Thrown by an operator; carries the ACL code that the failing stream reports at its next synchronisation.
-class OpError : public std::runtime_error {
+class OpError : public Error {
  public:
-  OpError(aclError code, const std::string& reason) : std::runtime_error(reason), code(code) {}
-  aclError code;
+  using Error::Error;
 };
 
 // Attributes of one compiled operator. Absent names give the default; a present one of another type throws OpError.
@@ -90,17 +90,20 @@ extern const DtypeSet kNumericTypes;   // real and complex types
 extern const DtypeSet kAllTypes;       // numeric and bool
 
 // Runs without tensors when every operand is contiguous, plainly stored, of one size, and small: a, b, ... are
-// aliases, n the element count. Return false to take the general road for this dtype.
+// aliases, n the element count. All operands have the given dtype, except that a function given to tiny_to_bool writes
+// bools. Return false to take the general road for this dtype.
 using TinyFn = bool (*)(aclDataType dtype, void* out, const void* const* in, int64_t n);
 
 struct OpDef {
   std::string type;
   int min_inputs = 0, max_inputs = 0, min_outputs = 1, max_outputs = 1;
   std::vector<DtypeSet> input_dtypes;  // one per input, or one for all; checked when the operator is compiled
-  std::vector<std::string> attr_names; // "axis:int", "keep_dims:bool", "pads:ints", "alpha:float", "mode:str"; others refused
+  std::vector<std::string> attr_names; // "axis:int", "keep_dims:bool", "pads:ints", "alpha:float", "mode:str", and floats, bools, strs, dtype, dtypes,
+                                        // lists (of ints); other names are refused
   std::vector<std::string> required_attrs;
   void (*run_fn)(OpContext&) = nullptr;
   TinyFn tiny_fn = nullptr;
+  bool tiny_makes_bool = false;
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
   bool on_ai_cpu = false;
 
@@ -115,6 +118,7 @@ struct OpDef {
   OpDef& on_cube() { cube = true; return *this; }
   OpDef& ai_cpu() { on_ai_cpu = true; return *this; }
   OpDef& tiny(TinyFn fn) { tiny_fn = fn; return *this; }
+  OpDef& tiny_to_bool(TinyFn fn) { tiny_makes_bool = true; return tiny(fn); }
   OpDef& run(void (*fn)(OpContext&)) { run_fn = fn; return *this; }
 };
 

@@ -119,12 +119,16 @@ BINARY(RightShift, bitwise_right_shift, kIntTypes);
 BINARY(LogicalAnd, logical_and, kAllTypes);
 BINARY(LogicalOr, logical_or, kAllTypes);
 BINARY(LogicalXor, logical_xor, kAllTypes);
-BINARY(Equal, eq, kAllTypes).tiny(tiny::compare<tiny::Equal>);
-BINARY(NotEqual, ne, kAllTypes).tiny(tiny::compare<tiny::NotEqual>);
-BINARY(Less, lt, kRealAndBool).tiny(tiny::compare<tiny::Less>);
-BINARY(LessEqual, le, kRealAndBool).tiny(tiny::compare<tiny::LessEqual>);
-BINARY(Greater, gt, kRealAndBool).tiny(tiny::compare<tiny::Greater>);
-BINARY(GreaterEqual, ge, kRealAndBool).tiny(tiny::compare<tiny::GreaterEqual>);
+BINARY(Equal, eq, kAllTypes).tiny_to_bool(tiny::compare<tiny::Equal>);
+BINARY(NotEqual, ne, kAllTypes).tiny_to_bool(tiny::compare<tiny::NotEqual>);
+BINARY(Less, lt, kRealAndBool).tiny_to_bool(tiny::compare<tiny::Less>);
+BINARY(LessEqual, le, kRealAndBool).tiny_to_bool(tiny::compare<tiny::LessEqual>);
+BINARY(Greater, gt, kRealAndBool).tiny_to_bool(tiny::compare<tiny::Greater>);
+BINARY(GreaterEqual, ge, kRealAndBool).tiny_to_bool(tiny::compare<tiny::GreaterEqual>);
+
+UNARY(Conj, conj_physical, kNumericTypes);
+BINARY(Complex, complex, kFloatTypes);
+BINARY(Polar, polar, kFloatTypes);
 
 void log_base(OpContext& c) {
   const Tensor x = c.in_any(0);

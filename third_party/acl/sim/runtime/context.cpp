@@ -10,8 +10,8 @@
 namespace acl_sim {
 namespace {
 
-HandlePool<Context, 4096>& pool() {
-  static auto* value = new HandlePool<Context, 4096>;
+HandlePool<Context, 65536>& pool() {
+  static auto* value = new HandlePool<Context, 65536>;
   return *value;
 }
 

@@ -22,7 +22,7 @@ namespace acl_sim {
 
 struct Context;
 struct Stream;
-class TagMap;
+class LayoutMap;
 
 struct Counters {
   std::atomic<uint64_t> copies[3][2] = {};  // [host to device, device to host, device to device][count, bytes]
@@ -68,7 +68,7 @@ class Device {
   const int id;
   Counters counters;
   std::atomic<bool> lost{false};  // by a fault; aclrtResetDevice brings it back
-  std::atomic<TagMap*> tags{nullptr};  // how its tensors are stored; made and kept by exec/layout
+  std::atomic<LayoutMap*> layout{nullptr};  // how its tensors are stored, see exec/layout.h; made at first need
 
  private:
   struct Reservation {

@@ -22,7 +22,8 @@ struct Event {
   std::atomic<uint64_t> completed{0};
   std::atomic<int64_t> time_ns{0};     // of the last completed record
   std::atomic<int> references{0};      // the caller and queued tasks
-  std::atomic<Stream*> stream{nullptr};
+  std::atomic<Stream*> stream{nullptr};  // of the last record, and the number of its task there
+  std::atomic<uint64_t> task_id{0};
   uint32_t stream_lives = 0;           // tells whether `stream` is still the one that recorded
   uint32_t flags = 0;
   std::mutex mutex;

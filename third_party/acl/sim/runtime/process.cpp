@@ -41,7 +41,7 @@ void mark_in_use() {
 }
 
 bool in_use() { return used.load(std::memory_order_relaxed); }
-bool exiting() { return ending.load(std::memory_order_relaxed); }
+bool exiting() { return ending.load(std::memory_order_seq_cst); }
 bool forked_in_use() { return detail::forked_in_use.load(std::memory_order_relaxed); }
 
 }  // namespace acl_sim

@@ -39,6 +39,7 @@ struct Stream {
   bool wait(uint64_t id, int64_t timeout_ms);
   uint64_t last_submitted();
   bool idle();
+  bool running();  // whether some thread runs a task of it now
 
   // The first error since the last call, cleared; its text goes with it.
   aclError take_error(std::string* text);
@@ -72,7 +73,6 @@ struct Stream {
   uint64_t submitted_ = 0;
   std::atomic<uint64_t> completed_{0};
   std::atomic<uint32_t> queued_{0};
-  std::atomic<bool> worker_spins_{false};
   std::atomic<bool> abort_{false};
   bool running_ = false;
   bool worker_started_ = false;
@@ -104,6 +104,9 @@ void set_op_wait_timeout(uint32_t seconds);
 int64_t op_execute_timeout_ms();
 
 void set_exception_callback(aclrtExceptionInfoCallback callback);
+
+// Copies between host and alias addresses on the calling thread, minding how the device stores what is there.
+void copy_now(void* to, const void* from, size_t bytes);
 
 // Threads that the device of the calling worker may use; set on the worker before each large task.
 void set_team_for_task();

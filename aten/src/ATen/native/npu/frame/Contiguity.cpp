@@ -15,8 +15,8 @@ namespace {
 // Writes the view (sizes, strides from base's first element) into `out`, which is contiguous with numel elements.
 void gather_into(const Tensor& out, const Tensor& base, IntArrayRef sizes, IntArrayRef strides) {
   const auto rank = static_cast<int64_t>(sizes.size());
-  DimVector dims(sizes.begin(), sizes.end());
-  DimVector kept_strides(strides.begin(), strides.end());
+  DimVector dims(sizes);
+  DimVector kept_strides(strides);
   bool expanded = false;
   for (int64_t i = 0; i < rank; ++i) {
     if (strides[i] == 0 && sizes[i] != 1) {

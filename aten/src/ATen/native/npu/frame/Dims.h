@@ -21,9 +21,11 @@ inline DimVector every_dim(const Tensor& self) {
 // The listed dimensions; none given means every one, an empty list means none.
 inline DimVector listed_dims(const Tensor& self, OptionalIntArrayRef dim) {
   if (!dim.has_value()) return every_dim(self);
-  DimVector dims(dim->begin(), dim->end());
-  at::maybe_wrap_dims(dims, self.dim());
-  if (self.dim() == 0) dims.clear();
+  DimVector dims;
+  for (const int64_t d : *dim) {
+    const int64_t axis = wrapped(self, d);
+    if (self.dim() > 0) dims.push_back(axis);
+  }
   return dims;
 }
 

@@ -155,7 +155,7 @@ OpCommand& OpCommand::Attr(const char* name, ArrayRef<double> value) {
 
 OpCommand& OpCommand::Attr(const char* name, ScalarType value) {
   const int64_t word = acl_dtype(value);
-  impl_->add_attr(name, 't', &word, sizeof(word));
+  impl_->add_attr(name, 'i', &word, sizeof(word));
   return *this;
 }
 

@@ -330,15 +330,12 @@ c10::intrusive_ptr<Prepared> OpCommandImpl::build(uint64_t hash) const {
       case 'I':
         NPU_CHECK(acl::aclopSetAttrListInt(attributes, attr, count, value));
         break;
-      case 'F': {
+      default: {
         const auto* reals = reinterpret_cast<const double*>(value);
         const std::vector<float> narrow(reals, reals + count);
         NPU_CHECK(acl::aclopSetAttrListFloat(attributes, attr, count, narrow.data()));
         break;
       }
-      default:
-        NPU_CHECK(acl::aclopSetAttrDataType(attributes, attr, static_cast<aclDataType>(*value)));
-        break;
     }
     i += 2 + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
   }

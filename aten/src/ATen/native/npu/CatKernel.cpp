@@ -1,0 +1,96 @@
+// Concatenation, and rearrangements of whole tensors: flip, roll, repeat.
+
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Dims.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/Structured.h>
+#include <ATen/ops/cat_meta.h>
+#include <NPUNativeFunctions.h>
+
+namespace at::native::npu {
+
+namespace {
+
+Device device_of_list(const MaterializedITensorListRef& tensors) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "expected a non-empty list of Tensors");
+  const Device device = tensors[0].get().device();
+  for (const Tensor& t : tensors) {
+    TORCH_CHECK(t.device() == device,
+                "Expected all tensors to be on the same device, but found at least two devices, ", device, " and ",
+                t.device(), "!");
+  }
+  return device;
+}
+
+template <class Form>
+void concatenate(Form& op, const ITensorListRef& list, int64_t dim) {
+  const auto tensors = list.materialize();
+  DeviceOf guard(device_of_list(tensors));
+  const auto facts = op.meta(list, dim);
+  const Tensor& result = op.result(0);
+  if (result.numel() == 0) return;
+  // A channels-last result is put together in memory order, where the dimension has another place.
+  const bool reorder = !result.is_contiguous() && is_dense(result);
+  const DimVector order = reorder ? memory_order(result.sizes(), result.strides()) : every_dim(result);
+  int64_t axis = facts.dim;
+  if (reorder) axis = std::find(order.begin(), order.end(), facts.dim) - order.begin();
+  OpCommand cmd;
+  cmd.Name("ConcatD").Compute(result.scalar_type());
+  int64_t count = 0;
+  for (const Tensor& t : tensors) {
+    // A 1-D tensor without elements takes part in a concatenation of any shape, as ever.
+    if (t.numel() == 0) continue;
+    cmd.Input(reorder ? t.permute(order) : t);
+    ++count;
+  }
+  cmd.Output(reorder ? result.permute(order) : result).Attr("concat_dim", axis).Attr("N", count).Run();
+}
+
+}  // namespace
+
+Tensor cat(const ITensorListRef& tensors, int64_t dim) {
+  Functional<at::meta::structured_cat, 1> op;
+  concatenate(op, tensors, dim);
+  return op.take();
+}
+
+Tensor& cat_out(const ITensorListRef& tensors, int64_t dim, Tensor& out) {
+  Out<at::meta::structured_cat, 1> op(out);
+  concatenate(op, tensors, dim);
+  op.finish();
+  return out;
+}
+
+Tensor flip(const Tensor& self, IntArrayRef dims) {
+  DimVector axes(dims);
+  at::maybe_wrap_dims(axes, self.dim());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    TORCH_CHECK(std::count(axes.begin(), axes.end(), axes[i]) == 1, "dim ", axes[i],
+                " appears multiple times in the list of dims");
+  }
+  DeviceOf guard(self);
+  Tensor result = empty_as(self);
+  if (self.numel() == 0) return result;
+  if (self.dim() == 0) axes.clear();
+  OpCommand cmd;
+  cmd.Name("ReverseV2").Input(self).Input(axes).Output(result).Run();
+  return result;
+}
+
+Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
+  TORCH_CHECK(!shifts.empty(), "`shifts` required");
+  TORCH_CHECK(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(),
+              "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  DimVector axes(dims);
+  at::maybe_wrap_dims(axes, self.dim());
+  DeviceOf guard(self);
+  if (self.numel() == 0) return self.clone();
+  Tensor result = empty_as(self);
+  OpCommand cmd;
+  cmd.Name("Roll").Input(self).Output(result).Attr("shifts", shifts).Attr("dims", axes).Run();
+  return result;
+}
+
+}  // namespace at::native::npu

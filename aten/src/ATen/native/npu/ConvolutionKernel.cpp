@@ -1,0 +1,162 @@
+// Convolutions of one to three dimensions, plain and transposed, with their gradients. A gradient of a transposed
+// convolution is a plain convolution and the other way round, so six IR operators per rank cover everything.
+
+#include <ATen/native/ConvUtils.h>
+#include <ATen/native/npu/NnArgs.h>
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/ops/zeros.h>
+#include <NPUNativeFunctions.h>
+
+#include <tuple>
+
+namespace at::native::npu {
+namespace {
+
+// Everything but the operands. One-dimensional convolutions run as two-dimensional ones of height 1.
+struct ConvParams {
+  DimVector stride, padding, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+
+  ConvParams(size_t rank, IntArrayRef s, IntArrayRef p, IntArrayRef d, IntArrayRef o, int64_t g, bool t)
+      : stride(spatial(s, rank)), padding(spatial(p, rank)), dilation(spatial(d, rank)),
+        output_padding(spatial(o, rank)), groups(g), transposed(t) {
+    if (rank == 1) {
+      stride.insert(stride.begin(), 1);
+      padding.insert(padding.begin(), 0);
+      dilation.insert(dilation.begin(), 1);
+      output_padding.insert(output_padding.begin(), 0);
+    }
+  }
+  bool volume() const { return stride.size() == 3; }
+  void attach(OpCommand& cmd) const {
+    cmd.Attr("strides", with_batch(stride))
+        .Attr("pads", both_sides(padding))
+        .Attr("dilations", with_batch(dilation))
+        .Attr("groups", groups)
+        .Attr("data_format", volume() ? "NCDHW" : "NCHW");
+  }
+};
+
+DimVector lifted_sizes(const Tensor& t) {
+  DimVector sizes(t.sizes().begin(), t.sizes().end());
+  if (t.dim() == 3) {
+    sizes.insert(sizes.begin() + 2, 1);
+  }
+  return sizes;
+}
+
+Tensor lifted(const Tensor& t) { return t.dim() == 3 ? contiguous(t).view(lifted_sizes(t)) : t; }
+
+// y = conv(x, w) + bias
+void plain(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvParams& p, const Tensor& y) {
+  OpCommand cmd;
+  cmd.Name(p.volume() ? "Conv3D" : "Conv2D").Input(x).Input(w);
+  if (bias.defined()) {
+    cmd.Input(bias);
+  }
+  cmd.Output(y);
+  p.attach(cmd);
+  cmd.Run();
+}
+
+// y = the data gradient of a convolution with filter w at dy: also the transposed convolution
+void backprop_input(const Tensor& dy, const Tensor& w, const ConvParams& p, const Tensor& dx) {
+  OpCommand cmd;
+  cmd.Name(p.volume() ? "Conv3DBackpropInput" : "Conv2DBackpropInput")
+      .Input(dx.sizes())
+      .Input(w)
+      .Input(dy)
+      .Output(dx);
+  p.attach(cmd);
+  cmd.Run();
+}
+
+void transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvParams& p, const Tensor& y) {
+  OpCommand cmd;
+  cmd.Name(p.volume() ? "Conv3DTranspose" : "Conv2DTranspose").Input(y.sizes()).Input(x).Input(w);
+  if (bias.defined()) {
+    cmd.Input(bias);
+  }
+  cmd.Output(y);
+  p.attach(cmd);
+  cmd.Attr("output_padding", with_batch(p.output_padding)).Run();
+}
+
+void backprop_filter(const Tensor& x, const Tensor& dy, const ConvParams& p, const Tensor& dw) {
+  OpCommand cmd;
+  cmd.Name(p.volume() ? "Conv3DBackpropFilter" : "Conv2DBackpropFilter")
+      .Input(x)
+      .Input(dw.sizes())
+      .Input(dy)
+      .Output(dw);
+  p.attach(cmd);
+  cmd.Run();
+}
+
+}  // namespace
+
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
+                   IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
+                   int64_t groups) {
+  DeviceOf guard(input);
+  TORCH_CHECK(input.dim() >= 3 && input.dim() <= 5, "convolution: expected an input of 3 to 5 dimensions, got ",
+              input.sizes());
+  const Tensor x = lifted(input), w = lifted(weight), b = bias.value_or(Tensor());
+  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups, transposed);
+  DimVector sizes;
+  if (transposed) {
+    const auto out = conv_input_size(x.sizes(), w.sizes(), p.padding, p.output_padding, p.stride, p.dilation, groups);
+    sizes.assign(out.begin(), out.end());
+  } else {
+    const auto out = conv_output_size(x.sizes(), w.sizes(), p.padding, p.stride, p.dilation);
+    sizes.assign(out.begin(), out.end());
+  }
+  const Tensor y = empty_npu(sizes, x.scalar_type(), x.device());
+  if (y.numel() > 0) {
+    transposed ? transpose(x, w, b, p, y) : plain(x, w, b, p, y);
+  }
+  return input.dim() == 3 ? y.squeeze(2) : y;
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_output, const Tensor& input,
+                                                        const Tensor& weight, IntArrayRef stride, IntArrayRef padding,
+                                                        IntArrayRef dilation, bool transposed,
+                                                        IntArrayRef output_padding, int64_t groups,
+                                                        std::array<bool, 3> output_mask) {
+  DeviceOf guard(input);
+  const Tensor x = lifted(input), w = lifted(weight), dy = lifted(grad_output);
+  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups, transposed);
+  const bool empty = dy.numel() == 0 || x.numel() == 0;
+  const auto fresh = [&](const Tensor& like) {
+    return empty ? at::zeros(like.sizes(), like.options()) : empty_as(like);
+  };
+  Tensor dx, dw, db;
+  if (output_mask[0]) {
+    dx = fresh(x);
+    if (!empty) {
+      transposed ? plain(dy, w, Tensor(), p, dx) : backprop_input(dy, w, p, dx);
+    }
+    dx = input.dim() == 3 ? dx.squeeze(2) : dx;
+  }
+  if (output_mask[1]) {
+    dw = fresh(w);
+    if (!empty) {
+      transposed ? backprop_filter(dy, x, p, dw) : backprop_filter(x, dy, p, dw);
+    }
+    dw = input.dim() == 3 ? dw.squeeze(2) : dw;
+  }
+  if (output_mask[2]) {
+    db = empty ? at::zeros({dy.size(1)}, dy.options()) : empty_npu({dy.size(1)}, dy.scalar_type(), dy.device());
+    if (!empty) {
+      OpCommand cmd;
+      cmd.Name("BiasAddGrad").Input(dy).Output(db).Attr("data_format", p.volume() ? "NCDHW" : "NCHW").Run();
+    }
+  }
+  return {dx, dw, db};
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,191 @@
+// Losses that are not one entry of the operator table: those whose result is either element-wise or a single value.
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/npu/NnArgs.h>
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/ops/result_type.h>
+#include <NPUNativeFunctions.h>
+
+#include <functional>
+#include <tuple>
+
+namespace at::native::npu {
+namespace {
+
+// Two operands of a loss in one shape and dtype.
+struct Pair {
+  Tensor input, target;
+  Pair(const Tensor& a, const Tensor& b) {
+    TORCH_CHECK(a.device() == b.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
+                a.device(), " and ", b.device(), "!");
+    const ScalarType type = at::result_type(a, b);
+    const DimVector sizes = infer_size_dimvector(a.sizes(), b.sizes());
+    input = cast(a, type).expand(sizes);
+    target = cast(b, type).expand(sizes);
+  }
+};
+
+using AddAttrs = std::function<void(OpCommand&)>;
+
+Tensor loss_result(const Pair& p, int64_t reduction) {
+  return reduction == Reduction::None ? empty_as(p.input)
+                                      : empty_npu(IntArrayRef{}, p.input.scalar_type(), p.input.device());
+}
+
+void issue_loss(const char* ir, const Pair& p, int64_t reduction, const Tensor& result, const AddAttrs& attrs) {
+  if (p.input.numel() == 0) {
+    // The mean of nothing is nan, as upstream has it.
+    result.fill_(reduction == Reduction::Mean ? std::numeric_limits<double>::quiet_NaN() : 0.0);
+    return;
+  }
+  OpCommand cmd;
+  cmd.Name(ir).Input(p.input).Input(p.target).Output(result).Attr("reduction", reduction_name(reduction));
+  attrs(cmd);
+  cmd.Run();
+}
+
+// The gradient has the broadcast shape; autograd sums it to the operand's.
+void issue_grad(const char* ir, const Tensor& grad_output, const Pair& p, int64_t reduction, const Tensor& result,
+                const AddAttrs& attrs) {
+  if (p.input.numel() == 0) {
+    return;
+  }
+  OpCommand cmd;
+  cmd.Name(ir).Input(p.input).Input(p.target).Input(grad_output).Output(result);
+  cmd.Attr("reduction", reduction_name(reduction));
+  attrs(cmd);
+  cmd.Run();
+}
+
+Tensor elementwise_loss(const char* ir, const Tensor& self, const Tensor& target, int64_t reduction,
+                        const AddAttrs& attrs) {
+  DeviceOf guard(self);
+  const Pair p(self, target);
+  const Tensor result = loss_result(p, reduction);
+  issue_loss(ir, p, reduction, result, attrs);
+  return result;
+}
+
+Tensor& elementwise_loss_out(const char* ir, const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out,
+                             const AddAttrs& attrs) {
+  const Tensor result = elementwise_loss(ir, self, target, reduction, attrs);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
+Tensor& elementwise_grad_out(const char* ir, const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                             int64_t reduction, Tensor& grad_input, const AddAttrs& attrs) {
+  DeviceOf guard(self);
+  const Pair p(self, target);
+  grad_input.resize_(p.input.sizes());
+  issue_grad(ir, grad_output, p, reduction, grad_input, attrs);
+  return grad_input;
+}
+
+const AddAttrs kNone = [](OpCommand&) {};
+
+AddAttrs number(const char* name, double value) {
+  return [name, value](OpCommand& cmd) { cmd.Attr(name, value); };
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
+  return elementwise_loss("MseLoss", self, target, reduction, kNone);
+}
+Tensor& mse_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out) {
+  return elementwise_loss_out("MseLoss", self, target, reduction, out, kNone);
+}
+Tensor& mse_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
+                              Tensor& grad_input) {
+  return elementwise_grad_out("MseLossGrad", grad_output, self, target, reduction, grad_input, kNone);
+}
+Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction) {
+  Tensor dx = empty_as(self);
+  return mse_loss_backward_out(grad_output, self, target, reduction, dx);
+}
+
+Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
+  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
+  return elementwise_loss("SmoothL1LossV2", self, target, reduction, number("sigma", beta));
+}
+Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
+  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
+  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, number("sigma", beta));
+}
+Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                    int64_t reduction, double beta, Tensor& grad_input) {
+  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input,
+                              number("sigma", beta));
+}
+
+Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
+  TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
+  return elementwise_loss("HuberLoss", self, target, reduction, number("delta", delta));
+}
+Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
+                                double delta, Tensor& grad_input) {
+  return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input,
+                              number("delta", delta));
+}
+
+Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
+                            int64_t reduction) {
+  DeviceOf guard(self);
+  const Pair p(self, target);
+  const Tensor result = loss_result(p, reduction);
+  OpCommand cmd;
+  cmd.Name("BinaryCrossEntropy").Input(p.input).Input(p.target);
+  if (weight.has_value() && weight->defined()) {
+    cmd.Input(weight->expand(p.input.sizes()));
+  }
+  cmd.Output(result).Attr("reduction", reduction_name(reduction)).Run();
+  return result;
+}
+
+Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                     const std::optional<Tensor>& weight, int64_t reduction) {
+  DeviceOf guard(self);
+  const Pair p(self, target);
+  const Tensor dx = empty_as(p.input);
+  OpCommand cmd;
+  cmd.Name("BinaryCrossEntropyGrad").Input(p.input).Input(p.target).Input(grad_output);
+  if (weight.has_value() && weight->defined()) {
+    cmd.Input(weight->expand(p.input.sizes()));
+  }
+  cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Run();
+  return dx;
+}
+
+std::tuple<Tensor, Tensor> nll_loss2d(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
+                                      int64_t reduction, int64_t ignore_index) {
+  DeviceOf guard(self);
+  TORCH_CHECK(self.dim() == 4 && target.dim() == 3,
+              "only batches of spatial inputs are supported (4D tensors), but got inputs of dimension ", self.dim(),
+              " and targets of dimension ", target.dim());
+  TORCH_CHECK(self.size(0) == target.size(0) && self.size(2) == target.size(1) && self.size(3) == target.size(2),
+              "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
+  const Tensor loss = reduction == Reduction::None ? empty_npu(target.sizes(), self.scalar_type(), self.device())
+                                                   : empty_npu(IntArrayRef{}, self.scalar_type(), self.device());
+  const Tensor total = empty_npu(IntArrayRef{}, self.scalar_type(), self.device());
+  OpCommand cmd;
+  cmd.Name("NLLLoss").Input(self).Input(target).InputOptional(weight).Output(loss).Output(total);
+  cmd.Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
+  return {loss, total};
+}
+
+Tensor nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                           const std::optional<Tensor>& weight, int64_t reduction, int64_t ignore_index,
+                           const Tensor& total_weight) {
+  DeviceOf guard(self);
+  const Tensor dx = empty_as(self);
+  OpCommand cmd;
+  cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).InputOptional(weight).Input(total_weight);
+  cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
+  return dx;
+}
+
+}  // namespace at::native::npu

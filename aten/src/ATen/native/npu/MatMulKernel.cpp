@@ -1,0 +1,58 @@
+// Products of matrices and vectors that are not one entry of the operator table.
+
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/ops/addmm.h>
+#include <NPUNativeFunctions.h>
+
+namespace at::native::npu {
+
+// A vector is a matrix of one column.
+Tensor addmv(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
+  TORCH_CHECK(mat.dim() == 2 && vec.dim() == 1 && self.dim() <= 1,
+              "vector + matrix @ vector expected, got ", self.dim(), ", ", mat.dim(), ", ", vec.dim());
+  TORCH_CHECK(mat.size(1) == vec.size(0) && (self.dim() == 0 || self.numel() == 1 || self.size(0) == mat.size(0)),
+              "size mismatch, got input (", self.numel(), "), mat (", mat.size(0), "x", mat.size(1), "), vec (",
+              vec.size(0), ")");
+  const Tensor column = self.dim() == 0 ? self : self.unsqueeze(1);
+  return at::addmm(column.expand({mat.size(0), 1}), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
+}
+
+Tensor& addmv_(Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
+  return self.copy_(npu::addmv(self, mat, vec, beta, alpha));
+}
+
+Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha,
+                  Tensor& out) {
+  const Tensor result = npu::addmv(self, mat, vec, beta, alpha);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
+Tensor dot(const Tensor& self, const Tensor& other) {
+  DeviceOf guard(self);
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(), " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
+              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
+              " elements respectively");
+  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ", self.device(),
+              ", ", other.device());
+  const Tensor y = empty_npu({}, self.scalar_type(), self.device());
+  if (self.numel() == 0) {
+    y.zero_();
+    return y;
+  }
+  OpCommand cmd;
+  cmd.Name("Dot").Input(self).Input(other).Output(y).Run();
+  return y;
+}
+
+Tensor vdot(const Tensor& self, const Tensor& other) {
+  return npu::dot(self.is_complex() ? self.conj().resolve_conj() : self, other);
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,55 @@
+#pragma once
+// Arguments of neural-network operators as their IR operators spell them; used by the table's attribute expressions
+// and by the hand-written kernels.
+
+#include <ATen/core/Reduction.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/DimVector.h>
+
+#include <array>
+
+namespace at::native::npu {
+
+// One value stands for every spatial dimension.
+inline DimVector spatial(IntArrayRef values, size_t rank) {
+  return values.size() == 1 ? DimVector(rank, values[0]) : DimVector(values.begin(), values.end());
+}
+
+// No stride given means the window's size.
+inline DimVector window_strides(IntArrayRef stride, IntArrayRef kernel, size_t rank) {
+  return spatial(stride.empty() ? kernel : stride, rank);
+}
+
+// Spatial values behind 1 for N and for C.
+inline DimVector with_batch(IntArrayRef spatial_values) {
+  DimVector out = {1, 1};
+  out.append(spatial_values.begin(), spatial_values.end());
+  return out;
+}
+
+// The same padding before and after each dimension.
+inline DimVector both_sides(IntArrayRef padding) {
+  DimVector out;
+  for (const int64_t p : padding) {
+    out.push_back(p);
+    out.push_back(p);
+  }
+  return out;
+}
+
+inline const char* reduction_name(int64_t reduction) {
+  return reduction == Reduction::None ? "none" : (reduction == Reduction::Mean ? "mean" : "sum");
+}
+
+// A matrix (or batch of them) whose memory is that of its transpose: the operator gets the memory and a flag.
+inline bool is_turned(const Tensor& t) {
+  return !t.is_contiguous() && t.dim() >= 2 && t.transpose(-2, -1).is_contiguous();
+}
+inline Tensor upright(const Tensor& t) { return is_turned(t) ? t.transpose(-2, -1) : t; }
+
+// Resizing operators take 0 where the sizes alone decide.
+inline std::array<double, 2> scales_of(std::optional<double> h, std::optional<double> w) {
+  return {h.value_or(0.0), w.value_or(0.0)};
+}
+
+}  // namespace at::native::npu

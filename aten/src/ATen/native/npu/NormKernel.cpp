@@ -1,0 +1,226 @@
+// Batch, layer and group normalisation with their gradients.
+
+#include <ATen/AccumulateType.h>
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <NPUNativeFunctions.h>
+
+#include <tuple>
+
+namespace at::native::npu {
+namespace {
+
+using Triple = std::tuple<Tensor, Tensor, Tensor>;
+
+Tensor defined(const std::optional<Tensor>& t) { return t.has_value() && t->defined() ? *t : Tensor(); }
+
+// Statistics of half-precision data are kept in fp32.
+ScalarType statistics_type(const Tensor& x) { return toAccumulateType(x.scalar_type(), c10::DeviceType::CUDA); }
+
+// An affine or running operand that the IR operator needs even where the module has none.
+Tensor or_filled(const Tensor& t, int64_t channels, bool ones, const Tensor& x) {
+  if (t.defined()) {
+    return t;
+  }
+  const TensorOptions options = x.options().dtype(statistics_type(x));
+  return ones ? at::ones({channels}, options) : at::zeros({channels}, options);
+}
+
+void check_channels(const Tensor& t, int64_t channels, const char* name) {
+  TORCH_CHECK(!t.defined() || t.numel() == channels, name, " should contain ", channels, " elements not ",
+              t.defined() ? t.numel() : 0);
+}
+
+// Normalises into `y`; mean and rstd are written when training.
+void normalize(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+               const Tensor& running_var, bool training, double momentum, double eps, const Tensor& y,
+               const Tensor& mean, const Tensor& rstd) {
+  const int64_t channels = x.size(1);
+  check_channels(weight, channels, "weight");
+  check_channels(bias, channels, "bias");
+  check_channels(running_mean, channels, "running_mean");
+  check_channels(running_var, channels, "running_var");
+  const Tensor scale = or_filled(weight, channels, true, x), shift = or_filled(bias, channels, false, x);
+  if (x.numel() == 0) {
+    return;
+  }
+  OpCommand cmd;
+  if (training) {
+    const Tensor center = or_filled(running_mean, channels, false, x), var = or_filled(running_var, channels, true, x);
+    cmd.Name("BatchNormV3")
+        .Input(x)
+        .Input(scale)
+        .Input(shift)
+        .Input(center)
+        .Input(var)
+        .Output(y)
+        .Output(center)
+        .Output(var)
+        .Output(mean)
+        .Output(rstd)
+        .Attr("epsilon", eps)
+        .Attr("momentum", momentum)
+        .Attr("is_training", true)
+        .Run();
+  } else {
+    TORCH_CHECK(running_mean.defined() && running_var.defined(),
+                "running_mean and running_var must be defined in evaluation mode");
+    cmd.Name("BNInfer").Input(x).Input(scale).Input(shift).Input(running_mean).Input(running_var).Output(y).Attr(
+        "epsilon", eps);
+    cmd.Run();
+  }
+}
+
+}  // namespace
+
+Triple batch_norm(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                  const std::optional<Tensor>& running_mean, const std::optional<Tensor>& running_var, bool training,
+                  double momentum, double eps) {
+  DeviceOf guard(input);
+  TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.sizes());
+  const int64_t saved = training ? input.size(1) : 0;
+  const Tensor y = empty_as(input);
+  const Tensor mean = empty_npu({saved}, statistics_type(input), input.device());
+  const Tensor rstd = empty_npu({saved}, statistics_type(input), input.device());
+  normalize(input, defined(weight), defined(bias), defined(running_mean), defined(running_var), training, momentum, eps,
+            y, mean, rstd);
+  return {y, mean, rstd};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_out(const Tensor& input, const std::optional<Tensor>& weight,
+                                                     const std::optional<Tensor>& bias,
+                                                     const std::optional<Tensor>& running_mean,
+                                                     const std::optional<Tensor>& running_var, bool training,
+                                                     double momentum, double eps, Tensor& out, Tensor& save_mean,
+                                                     Tensor& save_invstd) {
+  DeviceOf guard(input);
+  const int64_t saved = training ? input.size(1) : 0;
+  out.resize_(input.sizes());
+  save_mean.resize_({saved});
+  save_invstd.resize_({saved});
+  normalize(input, defined(weight), defined(bias), defined(running_mean), defined(running_var), training, momentum, eps,
+            out, save_mean, save_invstd);
+  return {out, save_mean, save_invstd};
+}
+
+Triple batch_norm_legit(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                        Tensor& running_mean, Tensor& running_var, bool training, double momentum, double eps) {
+  return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+}
+
+Triple batch_norm_no_stats(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                           bool training, double momentum, double eps) {
+  return batch_norm(input, weight, bias, std::nullopt, std::nullopt, training, momentum, eps);
+}
+
+Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const std::optional<Tensor>& weight,
+                           const std::optional<Tensor>& running_mean, const std::optional<Tensor>& running_var,
+                           const std::optional<Tensor>& save_mean, const std::optional<Tensor>& save_invstd, bool train,
+                           double eps, std::array<bool, 3> output_mask) {
+  DeviceOf guard(input);
+  const int64_t channels = input.size(1);
+  const Tensor scale = or_filled(defined(weight), channels, true, input);
+  const Tensor dx = empty_as(input), dweight = empty_as(scale), dbias = empty_as(scale);
+  if (input.numel() == 0) {
+    dweight.zero_();
+    dbias.zero_();
+  } else {
+    OpCommand cmd;
+    cmd.Name("BatchNormGradV3").Input(grad_out).Input(input).Input(scale);
+    for (const auto* t : {&running_mean, &running_var, &save_mean, &save_invstd}) {
+      const Tensor statistic = defined(*t);
+      // Evaluation mode saves empty statistics.
+      statistic.defined() && statistic.numel() > 0 ? cmd.Input(statistic) : cmd.Input();
+    }
+    cmd.Output(dx).Output(dweight).Output(dbias).Attr("epsilon", eps).Attr("is_training", train).Run();
+  }
+  return {output_mask[0] ? dx : Tensor(), output_mask[1] ? dweight : Tensor(), output_mask[2] ? dbias : Tensor()};
+}
+
+Triple layer_norm(const Tensor& input, IntArrayRef normalized_shape, const std::optional<Tensor>& weight,
+                  const std::optional<Tensor>& bias, double eps) {
+  DeviceOf guard(input);
+  const int64_t rank = static_cast<int64_t>(normalized_shape.size()), outer = input.dim() - rank;
+  TORCH_CHECK(rank >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+              "element, but got normalized_shape = ", normalized_shape);
+  TORCH_CHECK(outer >= 0 && input.sizes().slice(static_cast<size_t>(outer)) == normalized_shape,
+              "Given normalized_shape=", normalized_shape, ", expected input with shape [*, ",
+              c10::Join(", ", normalized_shape), "], but got input of size", input.sizes());
+  DimVector sizes(input.sizes().begin(), input.sizes().begin() + outer);
+  sizes.append(static_cast<size_t>(rank), 1);
+  const Tensor y = empty_as(input);
+  const Tensor mean = empty_npu(sizes, statistics_type(input), input.device());
+  const Tensor rstd = empty_npu(sizes, statistics_type(input), input.device());
+  if (input.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("LayerNormV4").Input(input).Input(normalized_shape).InputOptional(weight).InputOptional(bias);
+    cmd.Output(y).Output(mean).Output(rstd).Attr("epsilon", eps).Run();
+  }
+  return {y, mean, rstd};
+}
+
+Triple layer_norm_backward(const Tensor& grad_out, const Tensor& input, IntArrayRef normalized_shape, const Tensor& mean,
+                           const Tensor& rstd, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                           std::array<bool, 3> output_mask) {
+  DeviceOf guard(input);
+  const Tensor gamma = defined(weight);
+  const ScalarType type = gamma.defined() ? gamma.scalar_type() : input.scalar_type();
+  const Tensor dx = empty_as(input);
+  const Tensor dgamma = empty_npu(normalized_shape, type, input.device());
+  const Tensor dbeta = empty_npu(normalized_shape, type, input.device());
+  if (input.numel() == 0) {
+    dgamma.zero_();
+    dbeta.zero_();
+  } else {
+    OpCommand cmd;
+    cmd.Name("LayerNormGradV3").Input(grad_out).Input(input).Input(rstd).Input(mean);
+    cmd.Input(gamma.defined() ? gamma : at::ones(normalized_shape, input.options()));
+    cmd.Output(dx).Output(dgamma).Output(dbeta).Run();
+  }
+  const bool has_bias = bias.has_value() && bias->defined();
+  return {output_mask[0] ? dx : Tensor(), output_mask[1] && gamma.defined() ? dgamma : Tensor(),
+          output_mask[2] && has_bias ? dbeta : Tensor()};
+}
+
+Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias, int64_t n,
+                  int64_t c, int64_t, int64_t group, double eps) {
+  DeviceOf guard(input);
+  check_channels(defined(weight), c, "weight");
+  check_channels(defined(bias), c, "bias");
+  TORCH_CHECK(c % group == 0, "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
+              input.sizes(), " and num_groups=", group);
+  const Tensor y = empty_as(input);
+  const Tensor mean = empty_npu({n, group}, statistics_type(input), input.device());
+  const Tensor rstd = empty_npu({n, group}, statistics_type(input), input.device());
+  if (input.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("GroupNorm").Input(input).InputOptional(weight).InputOptional(bias);
+    cmd.Output(y).Output(mean).Output(rstd).Attr("num_groups", group).Attr("data_format", "NCHW").Attr("eps", eps);
+    cmd.Attr("is_training", true).Run();
+  }
+  return {y, mean, rstd};
+}
+
+Triple group_norm_backward(const Tensor& grad_out, const Tensor& input, const Tensor& mean, const Tensor& rstd,
+                           const std::optional<Tensor>& weight, int64_t, int64_t c, int64_t, int64_t group,
+                           std::array<bool, 3> output_mask) {
+  DeviceOf guard(input);
+  const Tensor gamma = defined(weight);
+  const ScalarType type = gamma.defined() ? gamma.scalar_type() : input.scalar_type();
+  const Tensor dx = empty_as(input);
+  const Tensor dgamma = empty_npu({c}, type, input.device()), dbeta = empty_npu({c}, type, input.device());
+  if (input.numel() == 0) {
+    dgamma.zero_();
+    dbeta.zero_();
+  } else {
+    OpCommand cmd;
+    cmd.Name("GroupNormGrad").Input(grad_out).Input(mean).Input(rstd).Input(input).InputOptional(weight);
+    cmd.Output(dx).Output(dgamma).Output(dbeta).Attr("num_groups", group).Attr("data_format", "NCHW").Run();
+  }
+  return {output_mask[0] ? dx : Tensor(), output_mask[1] ? dgamma : Tensor(), output_mask[2] ? dbeta : Tensor()};
+}
+
+}  // namespace at::native::npu

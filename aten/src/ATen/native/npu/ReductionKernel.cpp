@@ -1,0 +1,220 @@
+// Reductions that need more than one entry of the table: whole tensors, two results, complex operands.
+
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Dims.h>
+#include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/Give.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/Structured.h>
+#include <ATen/ops/aminmax_meta.h>
+#include <NPUNativeFunctions.h>
+
+namespace at::native::npu {
+
+namespace {
+
+DimVector reduced_shape(const Tensor& self, IntArrayRef dims, bool keepdim) {
+  DimVector shape;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    const bool reduced = std::find(dims.begin(), dims.end(), d) != dims.end();
+    if (!reduced) {
+      shape.push_back(self.size(d));
+    } else if (keepdim) {
+      shape.push_back(1);
+    }
+  }
+  return shape;
+}
+
+Tensor over_everything(const char* ir, const Tensor& self, ScalarType dtype) {
+  DeviceOf guard(self);
+  Tensor result = empty_npu({}, dtype, self.device());
+  OpCommand cmd;
+  cmd.Name(ir).Compute(dtype).Input(self).Input(every_dim(self)).Output(result).Attr("keep_dims", false).Run();
+  return result;
+}
+
+Tensor extreme(const char* ir, const char* name, const Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, name,
+              "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+              "'dim' argument.");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, name);
+  return over_everything(ir, self, self.scalar_type());
+}
+
+// Variance or deviation over dims. Upstream warns where the correction leaves no degree of freedom.
+void warn_degrees(const char* name, const Tensor& self, IntArrayRef dims, double correction) {
+  int64_t count = 1;
+  for (const int64_t d : dims) count *= self.size(d);
+  if (self.numel() > 0 && static_cast<double>(count) <= correction) {
+    TORCH_WARN(name, "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+               "(input numel divided by output numel).");
+  }
+}
+
+struct Spread {
+  DimVector dims;
+  Scalar correction;
+  Tensor result;
+};
+
+Spread begin_spread(const char* name, const Tensor& self, OptionalIntArrayRef dim,
+                    const std::optional<Scalar>& correction, bool keepdim) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
+              " only support floating point and complex dtypes");
+  Spread s{reduced_dims(self, dim), correction.value_or(1), {}};
+  warn_degrees(name, self, s.dims, s.correction.toDouble());
+  s.result = empty_npu(reduced_shape(self, s.dims, keepdim), toRealValueType(self.scalar_type()), self.device());
+  return s;
+}
+
+Tensor spread(const char* ir, const char* name, const Tensor& self, OptionalIntArrayRef dim,
+              const std::optional<Scalar>& correction, bool keepdim) {
+  DeviceOf guard(self);
+  Spread s = begin_spread(name, self, dim, correction, keepdim);
+  if (s.result.numel() == 0) return s.result;
+  OpCommand cmd;
+  cmd.Name(ir).Input(self).Input(s.dims).Input(s.correction, kDouble).Output(s.result).Attr("keep_dims", keepdim).Run();
+  return s.result;
+}
+
+std::tuple<Tensor, Tensor> spread_mean(const char* ir, const char* name, const Tensor& self, OptionalIntArrayRef dim,
+                                       const std::optional<Scalar>& correction, bool keepdim) {
+  DeviceOf guard(self);
+  Spread s = begin_spread(name, self, dim, correction, keepdim);
+  Tensor mean = empty_npu(s.result.sizes(), self.scalar_type(), self.device());
+  if (mean.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name(ir).Input(self).Input(s.dims).Input(s.correction, kDouble).Output(s.result).Output(mean);
+    cmd.Attr("keep_dims", keepdim).Run();
+  }
+  return {std::move(s.result), std::move(mean)};
+}
+
+}  // namespace
+
+Tensor prod(const Tensor& self, std::optional<ScalarType> dtype) {
+  return over_everything("ReduceProd", self, at::native::get_dtype_from_self(self, dtype, true));
+}
+
+Tensor max(const Tensor& self) { return extreme("ReduceMax", "max", self); }
+Tensor min(const Tensor& self) { return extreme("ReduceMin", "min", self); }
+Tensor& max_unary_out(const Tensor& self, Tensor& out) { return give(npu::max(self), out); }
+Tensor& min_unary_out(const Tensor& self, Tensor& out) { return give(npu::min(self), out); }
+
+namespace {
+
+template <class Form>
+void min_and_max(Form& op, const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
+  op.meta(self, dim, keepdim);
+  if (op.result(0).numel() == 0) return;
+  const DimVector dims = dim.has_value() ? reduced_dims(self, *dim) : every_dim(self);
+  OpCommand least;
+  least.Name("ReduceMin").Input(self).Input(dims).Output(op.result(0)).Attr("keep_dims", keepdim).Run();
+  OpCommand most;
+  most.Name("ReduceMax").Input(self).Input(dims).Output(op.result(1)).Attr("keep_dims", keepdim).Run();
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> aminmax(const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
+  DeviceOf guard(self);
+  Functional<at::meta::structured_aminmax, 2> op;
+  min_and_max(op, self, dim, keepdim);
+  return op.take();
+}
+
+std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<int64_t> dim, bool keepdim, Tensor& min,
+                                         Tensor& max) {
+  DeviceOf guard(self);
+  Out<at::meta::structured_aminmax, 2> op(min, max);
+  min_and_max(op, self, dim, keepdim);
+  op.finish();
+  return std::forward_as_tuple(min, max);
+}
+
+Tensor std_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
+  return spread("ReduceStd", "std", self, dim, correction, keepdim);
+}
+
+Tensor& std_correction_out(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                           bool keepdim, Tensor& out) {
+  return give(npu::std_correction(self, dim, correction, keepdim), out);
+}
+
+Tensor var_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
+  return spread("ReduceVar", "var", self, dim, correction, keepdim);
+}
+
+Tensor& var_correction_out(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                           bool keepdim, Tensor& out) {
+  return give(npu::var_correction(self, dim, correction, keepdim), out);
+}
+
+std::tuple<Tensor, Tensor> std_mean_correction(const Tensor& self, OptionalIntArrayRef dim,
+                                               const std::optional<Scalar>& correction, bool keepdim) {
+  return spread_mean("ReduceStdWithMean", "std_mean", self, dim, correction, keepdim);
+}
+
+std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& self, OptionalIntArrayRef dim,
+                                               const std::optional<Scalar>& correction, bool keepdim) {
+  return spread_mean("ReduceVarWithMean", "var_mean", self, dim, correction, keepdim);
+}
+
+Tensor count_nonzero(const Tensor& self, IntArrayRef dim) { return self.ne(0).sum(dim); }
+
+Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
+  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  if (!at::isFloatingType(self.scalar_type())) return at::sum(self, dim, keepdim, dtype);
+  return at::sum(self.masked_fill(self.ne(self), 0), dim, keepdim, dtype);
+}
+
+Tensor& nansum_out(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype, Tensor& out) {
+  return give(npu::nansum(self, dim, keepdim, dtype.value_or(out.scalar_type())), out);
+}
+
+void _cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  if (self.numel() == 0) return;
+  DeviceOf guard(self);
+  OpCommand cmd;
+  cmd.Name("Cummax").Input(self).Output(values).Output(indices).Attr("dim", wrapped(self, dim)).Run();
+}
+
+void _cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  if (self.numel() == 0) return;
+  DeviceOf guard(self);
+  OpCommand cmd;
+  cmd.Name("Cummin").Input(self).Output(values).Output(indices).Attr("dim", wrapped(self, dim)).Run();
+}
+
+Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeComplex, "logcumsumexp_out_cpu");
+  Tensor result = empty_as(self);
+  if (self.numel() == 0) return result;
+  OpCommand cmd;
+  cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(wrapped(self, dim))).Output(result).Run();
+  return result;
+}
+
+Tensor& _logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) { return give(npu::_logcumsumexp(self, dim), out); }
+
+bool equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
+              other.device(), "!");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(),
+              " but got data type ", other.scalar_type(), " for argument 'other' in call to equal");
+  if (self.sizes() != other.sizes()) return false;
+  if (self.numel() == 0) return true;
+  DeviceOf guard(self);
+  const Tensor result = empty_npu({}, kBool, self.device());
+  OpCommand cmd;
+  cmd.Name("TensorEqual").Input(self).Input(other).Output(result).Run();
+  return result.item<bool>();
+}
+
+}  // namespace at::native::npu

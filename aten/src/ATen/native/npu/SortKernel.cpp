@@ -1,0 +1,236 @@
+// Order statistics, searching and counting.
+
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Dims.h>
+#include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/Give.h>
+#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <NPUNativeFunctions.h>
+
+namespace at::native::npu {
+
+namespace {
+
+// Values and indices along one dimension, which is removed or kept with one element.
+struct AlongDim {
+  int64_t dim;
+  Tensor values;
+  Tensor indices;
+};
+
+AlongDim along_dim(const char* name, const Tensor& self, int64_t dim, bool keepdim) {
+  dim = wrapped(self, dim);
+  if (self.numel() == 0) at::native::zero_numel_check_dims(self, dim, name);
+  DimVector shape(self.sizes());
+  if (!shape.empty()) {
+    if (keepdim) {
+      shape[dim] = 1;
+    } else {
+      shape.erase(shape.begin() + dim);
+    }
+  }
+  return {dim, empty_npu(shape, self.scalar_type(), self.device()), empty_npu(shape, kLong, self.device())};
+}
+
+std::tuple<Tensor&, Tensor&> give_both(AlongDim& found, Tensor& values, Tensor& indices) {
+  give(found.values, values);
+  give(found.indices, indices);
+  return std::forward_as_tuple(values, indices);
+}
+
+AlongDim median_along(const Tensor& self, int64_t dim, bool keepdim, bool ignore_nan) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "median_out");
+  AlongDim found = along_dim("median()", self, dim, keepdim);
+  if (found.values.numel() == 0) return found;
+  OpCommand cmd;
+  cmd.Name("Median").Input(self).Output(found.values).Output(found.indices).Attr("dim", found.dim);
+  cmd.Attr("keep_dims", keepdim).Attr("ignore_nan", ignore_nan).Run();
+  return found;
+}
+
+Tensor median_of_all(const Tensor& self, bool ignore_nan) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "median_cpu");
+  Tensor result = empty_npu({}, self.scalar_type(), self.device());
+  if (self.numel() == 0) return result.fill_(std::numeric_limits<double>::quiet_NaN());
+  OpCommand cmd;
+  cmd.Name("MedianAll").Input(self).Output(result).Attr("ignore_nan", ignore_nan).Run();
+  return result;
+}
+
+}  // namespace
+
+Tensor median(const Tensor& self) { return median_of_all(self, false); }
+Tensor nanmedian(const Tensor& self) { return median_of_all(self, true); }
+
+std::tuple<Tensor&, Tensor&> median_dim_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
+                                            Tensor& indices) {
+  AlongDim found = median_along(self, dim, keepdim, false);
+  return give_both(found, values, indices);
+}
+
+std::tuple<Tensor&, Tensor&> nanmedian_dim_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
+                                               Tensor& indices) {
+  AlongDim found = median_along(self, dim, keepdim, true);
+  return give_both(found, values, indices);
+}
+
+std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "mode");
+  AlongDim found = along_dim("mode()", self, dim, keepdim);
+  if (found.values.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("Mode").Input(self).Output(found.values).Output(found.indices).Attr("dim", found.dim);
+    cmd.Attr("keep_dims", keepdim).Run();
+  }
+  return {found.values, found.indices};
+}
+
+std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t dim, bool keepdim, Tensor& values,
+                                          Tensor& indices) {
+  DeviceOf guard(self);
+  AlongDim found = along_dim("kthvalue()", self, dim, keepdim);
+  TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(found.dim) : 1),
+              "kthvalue(): selected number k out of range for dimension ", found.dim);
+  if (found.values.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("KthValue").Input(self).Output(found.values).Output(found.indices).Attr("k", k);
+    cmd.Attr("dim", found.dim).Attr("keep_dims", keepdim).Run();
+  }
+  return give_both(found, values, indices);
+}
+
+Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  TORCH_CHECK(self.dim() == 1 && isIntegralType(self.scalar_type(), false),
+              "bincount only supports 1-d non-negative integral inputs.");
+  const bool weighted = weights.has_value() && weights->defined();
+  TORCH_CHECK(!weighted || weights->sizes() == self.sizes(),
+              "weights should be 1-d and have the same length as input");
+  DeviceOf guard(self);
+  const ScalarType dtype = !weighted ? kLong : weights->scalar_type() == kFloat ? kFloat : kDouble;
+  if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(kLong));
+  const auto [least, most] = at::aminmax(self);
+  TORCH_CHECK(least.item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t count = std::max<int64_t>(most.item<int64_t>() + 1, minlength);
+  Tensor result = empty_npu({count}, dtype, self.device());
+  OpCommand cmd;
+  cmd.Name("Bincount").Input(self).InputOptional(weights).Output(result).Run();
+  return result;
+}
+
+Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
+  check_dtype(self.scalar_type(), kDtypeFloat, "histogram_cpu");
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  DeviceOf guard(self);
+  Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
+  if (self.numel() == 0) return result.zero_();
+  OpCommand cmd;
+  cmd.Name("HistogramFixedWidth").Input(self).Input(min, kDouble).Input(max, kDouble).Output(result).Run();
+  return result;
+}
+
+Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max, Tensor& out) {
+  return give(npu::histc(self, bins, min, max), out);
+}
+
+namespace {
+
+// The number of different values is known on the device only: it is read before the results are cut to size.
+std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& self, bool inverse, bool counts) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "unique");
+  const int64_t n = self.numel();
+  const Device device = self.device();
+  const auto none = [&] { return empty_npu({0}, kLong, device); };
+  if (n == 0) return {empty_npu({0}, self.scalar_type(), device), inverse ? empty_npu(self.sizes(), kLong, device) : none(), none()};
+  const Tensor flat = self.reshape({n});
+  const Tensor values = empty_npu({n}, self.scalar_type(), device), positions = empty_npu({n}, kLong, device);
+  const Tensor times = empty_npu({n}, kLong, device), found = empty_npu({}, kLong, device);
+  OpCommand cmd;
+  cmd.Name(ir).Input(flat).Output(values).Output(positions).Output(times).Output(found).Run();
+  const auto count = found.item<int64_t>();
+  return {values.narrow(0, 0, count).clone(), inverse ? positions.view(self.sizes()) : none(),
+          counts ? times.narrow(0, 0, count).clone() : none()};
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts) {
+  return unique_values("UniqueWithCountsAndSorting", self, return_inverse, return_counts);
+}
+
+std::tuple<Tensor, Tensor> _unique(const Tensor& self, bool sorted, bool return_inverse) {
+  auto [values, inverse, counts] = npu::_unique2(self, sorted, return_inverse, false);
+  return {values, inverse};
+}
+
+namespace {
+
+Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32, bool right, const std::optional<Tensor>& sorter) {
+  DeviceOf guard(sorted);
+  TORCH_CHECK(sorted.device() == values.device(), "torch.searchsorted(): boundaries and input value tensors should have "
+              "same device type, but got boundaries tensor device type ", sorted.device(), " and input value tensor "
+              "device type ", values.device());
+  TORCH_CHECK(sorted.dim() == 1 || (sorted.dim() == values.dim() && sorted.dim() > 0 &&
+              sorted.sizes().slice(0, sorted.dim() - 1) == values.sizes().slice(0, values.dim() - 1)),
+              "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
+              "tensor and input value tensor must match, but we got boundaries tensor ", sorted.sizes(),
+              " and input value tensor ", values.sizes());
+  TORCH_CHECK(sorted.scalar_type() == values.scalar_type(), "torch.searchsorted(): input value tensor and boundaries "
+              "tensor should have same dtype, but got boundaries tensor dtype ", sorted.scalar_type(),
+              " and input value tensor dtype ", values.scalar_type());
+  Tensor result = empty_npu(values.sizes(), out_int32 ? kInt : kLong, sorted.device());
+  if (result.numel() == 0) return result;
+  if (sorted.numel() == 0) return result.zero_();
+  OpCommand cmd;
+  cmd.Name("SearchSorted").Input(sorted).Input(values).InputOptional(sorter).Output(result).Attr("right", right).Run();
+  return result;
+}
+
+bool on_the_right(bool right, const std::optional<std::string_view>& side) {
+  if (!side.has_value()) return right;
+  TORCH_CHECK(*side == "left" || *side == "right",
+              "torch.searchsorted(): side can only be 'left' or 'right' but got ", *side);
+  TORCH_CHECK(!right || *side == "right",
+              "torch.searchsorted(): side and right can't be set to opposites, got side of ", *side,
+              " while right was True");
+  return *side == "right";
+}
+
+}  // namespace
+
+Tensor searchsorted(const Tensor& sorted, const Tensor& self, bool out_int32, bool right,
+                    std::optional<std::string_view> side, const std::optional<Tensor>& sorter) {
+  return find_positions(sorted, self, out_int32, on_the_right(right, side), sorter);
+}
+
+Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int32, bool right,
+                         std::optional<std::string_view> side, const std::optional<Tensor>& sorter, Tensor& out) {
+  return give(npu::searchsorted(sorted, self, out_int32, right, side, sorter), out);
+}
+
+Tensor searchsorted_scalar(const Tensor& sorted, const Scalar& self, bool out_int32, bool right,
+                           std::optional<std::string_view> side, const std::optional<Tensor>& sorter) {
+  return npu::searchsorted(sorted, at::full({}, self, sorted.options()), out_int32, right, side, sorter);
+}
+
+Tensor bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(", boundaries.dim(), ")");
+  return find_positions(boundaries, self, out_int32, right, std::nullopt);
+}
+
+Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right, Tensor& out) {
+  return give(npu::bucketize(self, boundaries, out_int32, right), out);
+}
+
+Tensor bucketize_scalar(const Scalar& self, const Tensor& boundaries, bool out_int32, bool right) {
+  return npu::bucketize(at::full({}, self, boundaries.options()), boundaries, out_int32, right);
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,99 @@
+"""The operator table and its generator: what it writes, and how it reports wrong entries."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "aten/src/ATen/native/npu"
+sys.path.insert(0, str(ROOT / "tools/codegen"))
+
+import gen_npu_kernels  # noqa: E402
+
+
+class Result:
+    """What a run of the generator gave: its exit status and what it said."""
+
+    def __init__(self, source, out):
+        # In this process: upstream's schemas are then parsed once.
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.returncode = gen_npu_kernels.main(["--source", str(source), "--output-dir", str(out)])
+        self.stderr = said.getvalue()
+
+
+def generate(source, out):
+    return Result(source, out)
+
+
+class CodegenTest(unittest.TestCase):
+    def table(self, text, kernel=""):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        source = Path(folder.name) / "npu"
+        source.mkdir()
+        (source / "npu_native_functions.yaml").write_text(text)
+        (source / "SomeKernel.cpp").write_text(kernel)
+        return generate(source, Path(folder.name) / "out"), Path(folder.name) / "out"
+
+    def fails(self, text, line, reason, kernel=""):
+        result, _ = self.table(text, kernel)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(f"npu_native_functions.yaml:{line}:", result.stderr)
+        self.assertIn(reason, result.stderr)
+
+    def test_one_entry_makes_the_group(self):
+        result, out = self.table("ir_ops:\n- {func: add.Tensor, ir: Add, inputs: [self, other], fast: [float]}\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = "".join(p.read_text() for p in out.glob("GeneratedKernels_*.cpp"))
+        for name in ("add.Tensor", "add_.Tensor", "add.out"):
+            self.assertIn(f'm.impl("{name}"', text)
+        self.assertIn("at::meta::structured_add_Tensor", text)
+        self.assertIn("npu_native_functions.yaml:2", text)
+        operators = json.loads((out / "npu_operators.json").read_text())
+        self.assertEqual(operators["ir_ops"]["add.out"]["ir"], ["Add"])
+
+    def test_kernels_are_declared_and_registered(self):
+        result, out = self.table("kernels:\n  flip: flip\n", "Tensor flip(const Tensor& self, IntArrayRef dims) {}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("at::Tensor flip(const at::Tensor & self, at::IntArrayRef dims);", (out / "NPUNativeFunctions.h").read_text())
+        self.assertIn('m.impl("flip"', (out / "RegisterNPU.cpp").read_text())
+
+    def test_second_run_touches_nothing(self):
+        text = "ir_ops:\n- {func: exp, ir: Exp}\n"
+        result, out = self.table(text)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        before = {p: p.stat().st_mtime_ns for p in out.iterdir()}
+        self.assertEqual(generate(out.parent / "npu", out).returncode, 0)
+        self.assertEqual(before, {p: p.stat().st_mtime_ns for p in out.iterdir()})
+
+    def test_wrong_entries_name_their_line(self):
+        self.fails("ir_ops:\n- {func: exp, ir: Exp}\n- {func: expp, ir: Exp}\n", 3, "no overload `expp`")
+        self.fails("ir_ops:\n- func: exp\n  ir: Exp\n  input: [self]\n", 4, "unknown key `input`")
+        self.fails("ir_ops:\n- func: exp\n  ir: Exp\n  inputs: [slef]\n", 4, "`slef` is no argument")
+        self.fails("ir_ops:\n- {func: exp, ir: Exp}\n- {func: exp, ir: Exp}\n", 3, "already has a kernel, from npu_native_functions.yaml:2")
+        self.fails("ir_ops:\n- {func: abs, ir: Abs}\n", 2, "is not structured upstream")
+        self.fails("ir_ops:\n- {func: exp, ir: Exp, dtypes: [floaty]}\n", 2, "unknown dtype class `floaty`")
+        self.fails("ir_ops:\n- {func: exp, ir: Exp, output: unnary}\n", 2, "unknown output rule `unnary`")
+        self.fails("ir_ops:\n- func: exp\n  ir:\n  - {type: A, when: x}\n", 3, "every case of `ir` but the last needs `when`")
+        self.fails("ir_ops:\n- {func: equal, ir: TensorEqual}\n", 2, "no out= variant")
+        self.fails("kernels:\n  flip: flipp\n", 2, "defines a function `flipp`")
+        self.fails("kernels:\n  flip: flip\n  flip: flip\n", 3, "listed twice", "flip(")
+        self.fails("composite: []\n", 1, "unknown section `composite`")
+        self.fails("ir_ops:\n- {func: exp, ir: Exp\n", 3, "not YAML")
+
+    def test_the_table_of_the_project(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = generate(SOURCE, folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            operators = json.loads((Path(folder) / "npu_operators.json").read_text())
+        self.assertGreater(len(operators["ir_ops"]), 300)
+        self.assertGreater(len(operators["kernels"]), 100)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,102 @@
+"""When a device is opened, and which one a thread uses."""
+
+import threading
+
+from common_utils import TestCase, run_in_process, run_tests
+
+import torch
+
+
+class TestLazyDevices(TestCase):
+    def run_ok(self, script, **environment):
+        result = run_in_process("import torch\nopened = lambda i: torch._C._npu_hasPrimaryContext(i)\n" + script, **environment)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_choosing_a_device_opens_none(self):
+        self.run_ok("""
+torch.npu.set_device(3)
+with torch.npu.device(2):
+    pass
+assert not any(opened(i) for i in range(torch.npu.device_count()))
+""")
+
+    def test_only_the_device_in_use_is_opened(self):
+        self.run_ok("""
+x = torch.ones(4, device="npu:1", requires_grad=True)
+(x * 2).sum().backward()
+assert x.grad.device == torch.device("npu:1")
+s = torch.npu.Stream(1)
+e = s.record_event()
+e.synchronize()
+e = torch.Event(device="npu:1")
+e.record(s)
+assert e.query() in (True, False)
+assert [i for i in range(torch.npu.device_count()) if opened(i)] == [1]
+""")
+
+    def test_visible_devices(self):
+        self.run_ok(
+            "assert torch.npu.device_count() == 2\ntorch.ones(1, device='npu:1')\n"
+            "try:\n    torch.npu.set_device(2)\n    assert False\nexcept RuntimeError as e:\n"
+            "    assert 'Invalid npu device index 2' in str(e), e\n",
+            ASCEND_RT_VISIBLE_DEVICES="3,5",
+        )
+
+    def test_no_device_says_why(self):
+        result = run_in_process(
+            "import torch\nassert torch.npu.device_count() == 0 and not torch.npu.is_available()\n"
+            "try:\n    torch.ones(1, device='npu')\nexcept RuntimeError as e:\n    print(e)",
+            ASCEND_SIMULATOR="off",
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("No NPU is available", result.stdout)
+
+
+class TestCurrentDevice(TestCase):
+    def test_threads_have_their_own_and_may_switch(self):
+        sums, errors = {}, []
+
+        def work(first, second):
+            try:
+                torch.npu.set_device(first)
+                x = torch.full((1000,), float(first), device="npu")
+                torch.npu.set_device(second)
+                y = torch.full((1000,), float(second), device="npu")
+                torch.npu.set_device(first)
+                sums[first] = (x.device.index, y.device.index, x.sum().item(), y.sum().item())
+            except RuntimeError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(i, (i + 1) % 4)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(sums, {i: (i, (i + 1) % 4, i * 1000.0, ((i + 1) % 4) * 1000.0) for i in range(4)})
+        self.assertEqual(torch.npu.current_device(), 0)
+
+    def test_operators_run_on_the_device_of_their_operands(self):
+        x = torch.arange(4.0, device="npu:2")
+        self.assertEqual((x + x).device, torch.device("npu:2"))
+        self.assertEqual((x + x).cpu(), torch.arange(4.0) * 2)
+        self.assertEqual(torch.npu.current_device(), 0)
+
+    def test_a_pointer_knows_its_device(self):
+        x = torch.empty(10, device="npu:1")
+        self.assertEqual(torch.npu.memory_allocated(1) > 0, True)
+        with self.assertRaises(RuntimeError):
+            torch.npu.caching_allocator_delete(x.data_ptr() + 512)
+
+    def test_generic_device_interface(self):
+        torch.accelerator.set_device_index(1)
+        try:
+            self.assertEqual(torch.npu.current_device(), 1)
+            self.assertEqual(torch.empty(1, device="npu").device.index, 1)
+        finally:
+            torch.accelerator.set_device_index(0)
+        torch.accelerator.synchronize()
+
+
+if __name__ == "__main__":
+    run_tests()

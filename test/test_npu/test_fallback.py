@@ -1,0 +1,119 @@
+"""Operators without an NPU kernel: run on the CPU through copies, said once, counted, or refused."""
+
+import os
+import subprocess
+import sys
+import unittest
+import warnings
+
+import torch
+
+import torch.npu
+
+DEVICE = "npu:0"
+
+
+def without_kernel():
+    """An operator that has no NPU kernel: (name, call)."""
+    return "aten::special_spherical_bessel_j0.out", torch.special.spherical_bessel_j0
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})  # fmt: skip
+
+
+class FallbackTest(unittest.TestCase):
+    def test_result_count_and_single_warning(self):
+        torch.npu.reset_fallback_stats()
+        x = torch.randn(3, 4)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                result = torch.linalg.eigvals(x[:3, :3].to(DEVICE))
+        self.assertEqual(result.device.type, "npu")
+        stats = torch.npu.fallback_stats()
+        self.assertTrue(any("eig" in name and count == 3 for name, count in stats.items()), stats)
+        said = [str(w.message) for w in caught if "will fall back to run on the CPU" in str(w.message)]
+        self.assertEqual(len(said), len(set(said)), said)
+        self.assertTrue(said)
+        torch.npu.reset_fallback_stats()
+        self.assertEqual(torch.npu.fallback_stats(), {})
+
+    def test_native_operators_do_not_count(self):
+        torch.npu.reset_fallback_stats()
+        x = torch.randn(3, 4, device=DEVICE)
+        (x + x).exp().sum().item()
+        x.abs_().clamp(0, 1).t().contiguous().max(1)
+        self.assertEqual(torch.npu.fallback_stats(), {})
+
+    def test_strided_and_offset_arguments(self):
+        name, op = without_kernel()
+        base = torch.randn(60)
+        x = torch.as_strided(base, (3, 4), (8, 2), 19)
+        y = torch.as_strided(base.to(DEVICE), (3, 4), (8, 2), 19)
+        torch.testing.assert_close(op(y).cpu(), op(x))
+
+    def test_out_and_in_place(self):
+        _, op = without_kernel()
+        x = torch.rand(3, 4)
+        out = torch.empty(0, device=DEVICE)
+        result = op(x.to(DEVICE), out=out)
+        self.assertIs(result, out)
+        torch.testing.assert_close(out.cpu(), op(x))
+        strided = torch.zeros(3, 8, device=DEVICE)
+        op(x.to(DEVICE), out=strided[:, ::2])
+        torch.testing.assert_close(strided[:, ::2].cpu(), op(x))
+        self.assertEqual(strided[:, 1::2].abs().sum().item(), 0)
+
+    def test_operators_made_of_their_out_form(self):
+        x = torch.tensor([[1.5, -2.0], [float("inf"), float("nan")]])
+        y = x.to(DEVICE)
+        for op in (torch.abs, torch.isfinite, torch.isinf, torch.isnan, torch.isposinf):
+            torch.testing.assert_close(op(y).cpu(), op(x), equal_nan=True)
+        out = torch.empty(0, device=DEVICE)
+        torch.abs(y, out=out)
+        torch.testing.assert_close(out.cpu(), x.abs(), equal_nan=True)
+        torch.testing.assert_close(y.clone().abs_().cpu(), x.abs(), equal_nan=True)
+
+    def test_mixed_devices_are_refused(self):
+        x = torch.randn(3, 3)
+        with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
+            torch.linalg.lstsq(x.to(DEVICE), x)
+        self.assertEqual((torch.ones(2, device=DEVICE) + 1).sum().item(), 4)
+
+    def test_errors_of_the_cpu_kernel_come_through(self):
+        with self.assertRaises(RuntimeError):
+            torch.linalg.eigvals(torch.zeros(2, 3, device=DEVICE))
+
+    def test_random_operators_are_refused(self):
+        code = (
+            "import torch, torch.npu\n"
+            "torch.library.define('fallbacktest::draw', '(Tensor x) -> Tensor', tags=(torch.Tag.nondeterministic_seeded,))\n"
+            "torch.library.impl('fallbacktest::draw', 'CPU')(lambda x: torch.rand_like(x))\n"
+            "try:\n"
+            "    torch.ops.fallbacktest.draw(torch.ones(2, device='npu'))\n"
+            "except NotImplementedError as error:\n"
+            "    print('random numbers' in str(error))\n"
+        )
+        result = run(code)
+        self.assertEqual(result.stdout.strip(), "True", result.stderr)
+
+    def test_switched_off(self):
+        code = (
+            "import torch, torch.npu\n"
+            "x = torch.ones(2, 2, device='npu')\n"
+            "try:\n"
+            "    torch.linalg.eigvals(x)\n"
+            "except NotImplementedError as error:\n"
+            "    print(str(error).split(chr(10))[0][:30])\n"
+            "print((x + x).sum().item())\n"
+        )
+        result = run(code, NPU_FALLBACK="0")
+        lines = result.stdout.splitlines()
+        self.assertTrue(lines and lines[0].startswith("Could not run 'aten::"), result.stdout + result.stderr)
+        self.assertEqual(lines[1], "8.0")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,104 @@
+"""Batch, layer, group and instance normalisation on npu against fp64 on the CPU."""
+
+import unittest
+
+import nn_checks
+import torch
+import torch.nn.functional as F
+from nn_checks import check, randn, relative_error
+
+
+class TestBatchNorm(unittest.TestCase):
+    SHAPES = ((4, 6), (4, 6, 5), (8, 64, 9, 7), (2, 3, 1, 1), (3, 100, 2, 2), (2, 6, 3, 4, 5))
+
+    def test_training(self):
+        for shape in self.SHAPES:
+            with self.subTest(shape=shape):
+                c = shape[1]
+                check(self, lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+                      [randn(*shape), randn(c), randn(c)], tolerance=5e-6)
+
+    def test_evaluation(self):
+        for shape in self.SHAPES:
+            c = shape[1]
+            mean, var = randn(c, grad=False), randn(c, grad=False).detach().square() + 0.5
+            with self.subTest(shape=shape):
+                check(self, lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False),
+                      [randn(*shape), randn(c), randn(c, seed=5), mean, var], tolerance=5e-6)
+
+    def test_running_statistics(self):
+        cpu, npu = torch.nn.BatchNorm2d(16).double(), torch.nn.BatchNorm2d(16).npu()
+        for step in range(3):
+            x = randn(4, 16, 6, 5, grad=False, seed=step) * 3 + 2
+            cpu(x.double())
+            npu(x.npu())
+        self.assertLess(relative_error(npu.running_mean, cpu.running_mean), 1e-6)
+        self.assertLess(relative_error(npu.running_var, cpu.running_var), 1e-6)
+        self.assertEqual(npu.num_batches_tracked.item(), 3)
+        npu.eval()
+        cpu.eval()
+        self.assertLess(relative_error(npu(x.npu()), cpu(x.double())), 1e-6)
+
+    def test_large_mean_keeps_its_digits(self):
+        x = randn(16, 32, 8, 8, grad=False) + 1000
+        check(self, lambda x: F.batch_norm(x, None, None, training=True), [x], tolerance=1e-4)
+
+    def test_gradients_are_accurate_for_many_rows(self):
+        check(self, lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+              [randn(16, 64, 28, 28), randn(64), randn(64, seed=2)], tolerance=2e-6)
+
+    def test_without_affine_or_statistics(self):
+        for module in (torch.nn.BatchNorm2d(5, affine=False), torch.nn.BatchNorm2d(5, track_running_stats=False)):
+            x = randn(3, 5, 4, 4, grad=False)
+            want = module.double()(x.double())
+            got = module.float().npu()(x.npu())
+            self.assertLess(relative_error(got, want), 2e-6)
+
+    def test_half(self):
+        x = randn(8, 16, 6, 6, grad=False).half()
+        got = F.batch_norm(x.npu(), None, None, training=True)
+        self.assertEqual(got.dtype, torch.float16)
+        self.assertLess(relative_error(got, F.batch_norm(x.double(), None, None, training=True)), 1e-3)
+
+    def test_wrong_weight_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "weight should contain 4 elements"):
+            F.batch_norm(torch.zeros(2, 4, 3, 3, device="npu"), None, None, torch.ones(3, device="npu"), training=True)
+
+
+class TestOtherNorms(unittest.TestCase):
+    def test_layer_norm(self):
+        for shape, normalized in (((4, 7, 33), (33,)), ((2, 3, 8, 5), (8, 5)), ((6, 10), (10,))):
+            for affine in (True, False):
+                with self.subTest(shape=shape, affine=affine):
+                    parameters = [randn(*normalized), randn(*normalized, seed=9)] if affine else [None, None]
+                    check(self, lambda x, w, b: F.layer_norm(x, normalized, w, b), [randn(*shape), *parameters],
+                          tolerance=3e-6)
+
+    def test_layer_norm_half(self):
+        x = randn(4, 64, grad=False).half()
+        got = F.layer_norm(x.npu(), (64,))
+        self.assertLess(relative_error(got, F.layer_norm(x.double(), (64,))), 1e-3)
+
+    def test_layer_norm_refuses_another_shape(self):
+        with self.assertRaisesRegex(RuntimeError, "normalized_shape"):
+            F.layer_norm(torch.zeros(2, 3, device="npu"), (4,))
+
+    def test_group_norm(self):
+        for shape, groups in (((3, 6, 5, 5), 3), ((2, 8, 7), 4), ((4, 6), 2)):
+            with self.subTest(shape=shape):
+                c = shape[1]
+                check(self, lambda x, w, b: F.group_norm(x, groups, w, b), [randn(*shape), randn(c), randn(c, seed=4)],
+                      tolerance=3e-6)
+        check(self, lambda x: F.group_norm(x, 2), [randn(2, 4, 3, 3)], tolerance=3e-6)
+
+    def test_instance_norm(self):
+        check(self, lambda x: F.instance_norm(x), [randn(2, 4, 6, 6)], tolerance=5e-6)
+
+    def test_local_response_and_l2(self):
+        check(self, lambda x: F.normalize(x, dim=1), [randn(3, 8)], tolerance=2e-6)
+        check(self, lambda x: F.local_response_norm(x, 3), [randn(2, 6, 5, 5)], tolerance=2e-6)
+
+
+if __name__ == "__main__":
+    nn_checks.torch.manual_seed(0)
+    unittest.main()

@@ -1,0 +1,80 @@
+#pragma once
+// How the device stores images. Hosts see every tensor contiguous (NCHW); the device may keep a 4-D tensor
+// channels-last (NHWC) in the same memory, and this map remembers where.
+//
+// Note [Stored layouts]: a tag says "these samples (slices along the first dimension) of C x H x W elements lie
+// channels-last". Memory without a tag is plain. Whoever touches device memory keeps to three rules:
+//  - a read of memory that holds tagged samples either takes them as channels-last (channels_last()) or reads through
+//    read(), which puts the elements into the host's order in a copy; reading never changes memory or tags;
+//  - a write that replaces a whole range calls forget() first and mark() afterwards if it wrote channels-last;
+//  - a write to unknown parts of a range calls make_plain() first.
+// Samples are the unit: forget() and make_plain() of a part of a tag split it, and reorder at most the samples at the
+// two borders. So a tag may outlive its tensor at little cost: the memory's next owner writes before it reads.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace acl_sim {
+
+class LayoutMap {
+ public:
+  // False if [p, p + bytes) certainly holds nothing but plain memory. Lock-free; may be true without reason.
+  bool may_hold_tags(const void* p, size_t bytes) const;
+
+  // Whether all samples of a 4-D tensor at p are stored channels-last.
+  bool channels_last(const void* p, at::IntArrayRef dims, size_t element_bytes) const;
+  // Whether any part of the range is tagged.
+  bool any(const void* p, size_t bytes) const;
+
+  // Copies a range in the host's element order to `to` (host or scratch memory).
+  void read(const void* p, size_t bytes, void* to) const;
+
+  // The range is about to be overwritten as a whole.
+  void forget(void* p, size_t bytes);
+  // The 4-D tensor at p has been written channels-last.
+  void mark(void* p, at::IntArrayRef dims, size_t element_bytes);
+  // Reorders what is tagged in the range, in place.
+  void make_plain(void* p, size_t bytes);
+
+  // Both layouts of such dims are the same bytes.
+  static bool layout_free(at::IntArrayRef dims) { return dims[1] == 1 || dims[2] * dims[3] == 1; }
+
+ private:
+  struct Tag {
+    int64_t samples;
+    int64_t channels, area;  // C and H * W
+    size_t element_bytes;
+    size_t sample_bytes() const { return static_cast<size_t>(channels * area) * element_bytes; }
+    size_t bytes() const { return static_cast<size_t>(samples) * sample_bytes(); }
+  };
+  using Tags = std::map<uintptr_t, Tag>;  // by address; tags do not overlap
+
+  static constexpr int kPageBits = 21;
+  static constexpr size_t kPages = size_t{1} << 14;
+
+  Tags::const_iterator first_overlap(uintptr_t begin, uintptr_t end) const;
+  void insert(uintptr_t base, const Tag& tag);
+  void erase(Tags::iterator it);
+  void drop(uintptr_t begin, uintptr_t end, bool keep_content);
+  void count_pages(uintptr_t base, size_t bytes, uint32_t delta);
+
+  mutable std::mutex mutex_;
+  Tags tags_;
+  std::array<std::atomic<uint32_t>, kPages> pages_{};  // tags that touch a page, pages hashed by number
+};
+
+// Strides of contiguous and of channels-last memory.
+std::array<int64_t, 4> channels_last_strides(at::IntArrayRef dims);
+
+// Reorders n samples: [channels, area] planes from [area, channels] rows, and back.
+void rows_to_planes(const void* rows, void* planes, int64_t n, int64_t channels, int64_t area, size_t element_bytes);
+void planes_to_rows(const void* planes, void* rows, int64_t n, int64_t channels, int64_t area, size_t element_bytes);
+
+}  // namespace acl_sim

@@ -1,0 +1,172 @@
+// Activations and their gradients.
+
+#include <sim/ops/common.h>
+#include <sim/ops/tiny.h>
+
+namespace acl_sim {
+namespace {
+
+using at::Tensor;
+
+const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128);
+
+#define ACTIVATION(TYPE, DTYPES, CALL)                           \
+  SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) {   \
+    const Tensor x = c.in_any(0);                                \
+    Tensor y = out_for(c, x);                                    \
+    CALL;                                                        \
+  })
+
+#define GRADIENT(TYPE, DTYPES, CALL)                             \
+  SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) {   \
+    const Tensor g = c.in_any(0), x = c.in_any(1);               \
+    Tensor y = out_for(c, g, x);                                 \
+    CALL;                                                        \
+  })
+
+ACTIVATION(Relu, kRealTypes, at::clamp_min_out(y, x, 0)).tiny(tiny::unary<tiny::Relu>);
+ACTIVATION(Swish, kFloatAndComplex, at::silu_out(y, x));
+ACTIVATION(Mish, kFloatTypes, at::mish_out(y, x));
+ACTIVATION(HardSigmoid, kFloatTypes, at::hardsigmoid_out(y, x));
+ACTIVATION(HardSwish, kFloatTypes, at::hardswish_out(y, x));
+
+GRADIENT(ReluGrad, kRealTypes, at::threshold_backward_out(y, g, x, 0));
+GRADIENT(SwishGrad, kFloatAndComplex, at::silu_backward_out(y, g, x));
+GRADIENT(HardSigmoidGrad, kFloatTypes, at::hardsigmoid_backward_out(y, g, x));
+// Both take the activation's result first, then the gradient.
+GRADIENT(SigmoidGrad, kFloatAndComplex, at::sigmoid_backward_out(y, x, g));
+GRADIENT(TanhGrad, kFloatAndComplex, at::tanh_backward_out(y, x, g));
+SIM_OP(HardSwishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
+  c.set_out(0, at::hardswish_backward(c.in_any(0), c.in_any(1)));
+});
+SIM_OP(MishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
+  c.set_out(0, at::mish_backward(c.in_any(0), c.in_any(1)));
+});
+SIM_OP(LogSigmoid).inputs(1).dtypes(kFloatTypes).run([](OpContext& c) {
+  c.set_out(0, at::log_sigmoid(c.in_any(0)));
+});
+// gradient, x
+SIM_OP(LogSigmoidGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
+  const Tensor x = c.in(1);
+  c.set_out(0, at::log_sigmoid_backward(c.in(0), x, std::get<1>(at::log_sigmoid_forward(x))));
+});
+
+void gelu(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::gelu_out(y, x, c.attrs().text("approximate", "none"));
+}
+SIM_OP(Gelu).inputs(1).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu);
+
+void gelu_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::gelu_backward_out(y, g, x, c.attrs().text("approximate", "none"));
+}
+SIM_OP(GeluGrad).inputs(2).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu_grad);
+
+// x, threshold, value
+void threshold(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::threshold_out(y, x, c.in_scalar(1), c.in_scalar(2));
+}
+SIM_OP(ThresholdV2).inputs(3).dtypes(kRealTypes).run(threshold);
+
+void threshold_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::threshold_backward_out(y, g, x, c.in_scalar(2));
+}
+SIM_OP(ThresholdGradV2D).inputs(3).dtypes(kRealTypes).run(threshold_grad);
+
+// x, alpha, scale, input_scale
+void elu(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::elu_out(y, x, c.in_scalar(1), c.in_scalar(2), c.in_scalar(3));
+}
+SIM_OP(Elu).inputs(4).dtypes(kFloatTypes).run(elu);
+
+void elu_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false), x);
+}
+SIM_OP(EluGradV2).inputs(5).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(elu_grad);
+
+void leaky_relu(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::leaky_relu_out(y, x, c.in_scalar(1));
+}
+SIM_OP(LeakyRelu).inputs(2).dtypes(kFloatTypes).run(leaky_relu);
+
+void leaky_relu_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::leaky_relu_backward_out(y, g, x, c.in_scalar(2), c.attrs().boolean("is_result", false));
+}
+SIM_OP(LeakyReluGrad).inputs(3).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(leaky_relu_grad);
+
+void softplus(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::softplus_out(y, x, c.in_scalar(1), c.in_scalar(2));
+}
+SIM_OP(SoftplusV2).inputs(3).dtypes(kFloatTypes).run(softplus);
+
+void softplus_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::softplus_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+}
+SIM_OP(SoftplusV2Grad).inputs(4).dtypes(kFloatTypes).run(softplus_grad);
+
+void hard_shrink(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::hardshrink_out(y, x, c.in_scalar(1));
+}
+SIM_OP(HardShrink).inputs(2).dtypes(kFloatTypes).run(hard_shrink);
+
+void hard_shrink_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::hardshrink_backward_out(y, g, x, c.in_scalar(2));
+}
+SIM_OP(HardShrinkGrad).inputs(3).dtypes(kFloatTypes).run(hard_shrink_grad);
+
+void soft_shrink(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  at::softshrink_out(y, x, c.in_scalar(1));
+}
+SIM_OP(SoftShrink).inputs(2).dtypes(kFloatTypes).run(soft_shrink);
+
+void soft_shrink_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::softshrink_backward_out(y, g, x, c.in_scalar(2));
+}
+SIM_OP(SoftShrinkGrad).inputs(3).dtypes(kFloatTypes).run(soft_shrink_grad);
+
+// gradient, x, least, most
+void hardtanh_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  at::hardtanh_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+}
+SIM_OP(HardtanhGrad).inputs(4).dtypes(kRealTypes).run(hardtanh_grad);
+
+void logit_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  std::optional<double> eps;
+  if (c.has_input(2)) eps = c.in_scalar(2).toDouble();
+  at::logit_backward_out(y, g, x, eps);
+}
+SIM_OP(LogitGrad).inputs(2, 3).dtypes(kFloatTypes).run(logit_grad);
+
+}  // namespace
+}  // namespace acl_sim

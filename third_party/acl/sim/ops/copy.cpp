@@ -1,0 +1,136 @@
+// Data movement: copies, casts, views made contiguous and written back, concatenation, and memory that is filled.
+
+#include <sim/ops/common.h>
+
+#include <c10/util/DimVector.h>
+
+#include <numeric>
+
+namespace acl_sim {
+namespace {
+
+using at::DimVector;
+using at::Tensor;
+
+void identity(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  y.copy_(x);
+}
+SIM_OP(Identity).inputs(1).dtypes(kAllTypes).run(identity);
+
+// The output's descriptor holds the target dtype; the attribute is CANN's.
+SIM_OP(Cast).inputs(1).dtypes(kAllTypes).attrs({"dst_type:int"}).require({"dst_type"}).run(identity);
+
+void transpose(OpContext& c) {
+  const Tensor x = c.in(0);
+  c.out(0).copy_(x.permute(c.in_values(1)));
+}
+SIM_OP(Transpose).inputs(2).dtypes(kAllTypes).run(transpose);
+
+void broadcast_to(OpContext& c) {
+  const Tensor x = c.in(0);
+  c.out(0).copy_(x.expand(c.in_values(1)));
+}
+SIM_OP(BroadcastTo).inputs(2).dtypes(kAllTypes).run(broadcast_to);
+
+// x (a block of memory), size, stride, offset
+void as_strided(OpContext& c) {
+  const Tensor x = c.in(0);
+  const Tensor view = x.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + x.storage_offset());
+  c.out(0).copy_(view);
+}
+SIM_OP(AsStrided).inputs(4).dtypes(kAllTypes).run(as_strided);
+
+// dst, dst_size, dst_stride, dst_offset, src, src_size, src_stride, src_offset -> dst
+void view_copy(OpContext& c) {
+  const Tensor source = c.in(4);
+  const Tensor from =
+      source.as_strided(c.in_values(5), c.in_values(6), c.in_values(7).at(0) + source.storage_offset());
+  const Tensor target = in_place(c);
+  target.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + target.storage_offset()).copy_(from);
+}
+SIM_OP(ViewCopy).inputs(8).dtypes(kAllTypes).run(view_copy);
+
+void concat(OpContext& c) {
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < c.num_inputs(); ++i) parts.push_back(c.in(i));
+  Tensor y = c.out(0);
+  at::cat_out(y, parts, c.attrs().integer("concat_dim", 0));
+}
+SIM_OP(ConcatD).inputs(1, kManyInputs).dtypes(kAllTypes).attrs({"concat_dim:int", "N:int"}).run(concat);
+
+void pack(OpContext& c) {
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < c.num_inputs(); ++i) parts.push_back(c.in(i));
+  Tensor y = c.out(0);
+  at::stack_out(y, parts, c.attrs().integer("axis", 0));
+}
+SIM_OP(Pack).inputs(1, kManyInputs).dtypes(kAllTypes).attrs({"axis:int", "N:int"}).run(pack);
+
+// dims, value
+void fill(OpContext& c) { c.out(0).fill_(c.in_scalar(1)); }
+SIM_OP(Fill).inputs(2).dtypes(kAllTypes).run(fill);
+
+void zeros(OpContext& c) { c.out(0).zero_(); }
+SIM_OP(ZerosLike).inputs(0, 1).dtypes(kAllTypes).run(zeros);
+void ones(OpContext& c) { c.out(0).fill_(1); }
+SIM_OP(OnesLike).inputs(0, 1).dtypes(kAllTypes).run(ones);
+
+// start, limit, delta
+void range(OpContext& c) {
+  Tensor y = c.out(0);
+  at::arange_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2));
+}
+SIM_OP(Range).inputs(3).dtypes(kRealTypes).run(range);
+
+// start, stop, num
+void linspace(OpContext& c) {
+  Tensor y = c.out(0);
+  at::linspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong());
+}
+SIM_OP(LinSpace).inputs(3).dtypes(kAllTypes).run(linspace);
+
+void logspace(OpContext& c) {
+  Tensor y = c.out(0);
+  at::logspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong(), c.in_scalar(3).toDouble());
+}
+SIM_OP(LogSpace).inputs(4).dtypes(kAllTypes).run(logspace);
+
+void eye(OpContext& c) {
+  Tensor y = c.out(0);
+  at::eye_out(y, c.attrs().integer("num_rows", 0), c.attrs().integer("num_columns", 0));
+}
+SIM_OP(Eye).inputs(0).dtypes(kAllTypes).attrs({"num_rows:int", "num_columns:int"}).require({"num_rows"}).run(eye);
+
+void tril(OpContext& c) {
+  Tensor y = c.out(0);
+  at::tril_out(y, c.in(0), c.attrs().integer("diagonal", 0));
+}
+SIM_OP(Tril).inputs(1).dtypes(kAllTypes).attrs({"diagonal:int"}).run(tril);
+
+void triu(OpContext& c) {
+  Tensor y = c.out(0);
+  at::triu_out(y, c.in(0), c.attrs().integer("diagonal", 0));
+}
+SIM_OP(Triu).inputs(1).dtypes(kAllTypes).attrs({"diagonal:int"}).run(triu);
+
+// x, axes
+void reverse(OpContext& c) { c.out(0).copy_(at::flip(c.in(0), c.in_values(1))); }
+SIM_OP(ReverseV2).inputs(2).dtypes(kAllTypes).run(reverse);
+
+void roll(OpContext& c) {
+  c.place_next_allocation(0);
+  c.set_out(0, at::roll(c.in(0), c.attrs().integers("shifts"), c.attrs().integers("dims")));
+}
+SIM_OP(Roll).inputs(1).dtypes(kAllTypes).attrs({"shifts:ints", "dims:ints"}).require({"shifts"}).run(roll);
+
+// x, multiples
+void tile(OpContext& c) {
+  const Tensor x = c.in(0);
+  c.out(0).copy_(x.repeat(c.in_values(1)));
+}
+SIM_OP(Tile).inputs(2).dtypes(kAllTypes).run(tile);
+
+}  // namespace
+}  // namespace acl_sim

@@ -1,0 +1,179 @@
+// Gather, scatter, and indexing by tensors. Targets that are written in part are input 0 and output 0 at once.
+
+#include <sim/ops/common.h>
+
+namespace acl_sim {
+namespace {
+
+using at::Tensor;
+
+const DtypeSet kIndexTypes = dtype_bit(ACL_INT32) | dtype_bit(ACL_INT64);
+const DtypeSet kBool = dtype_bit(ACL_BOOL);
+
+Tensor index_in(OpContext& c, size_t i) {
+  const Tensor index = c.in(i);
+  return index.scalar_type() == at::kLong ? index : index.to(at::kLong);
+}
+
+// x, index
+void gather_elements(OpContext& c) {
+  Tensor y = c.out(0);
+  at::gather_out(y, c.in(0), c.attrs().integer("dim", 0), index_in(c, 1));
+}
+SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIndexTypes}).attrs({"dim:int"}).run(gather_elements);
+
+// x, indices, axis
+void gather_v2(OpContext& c) {
+  const Tensor x = c.in(0);
+  Tensor y = c.out(0);
+  at::index_select_out(y, x, c.in_values(2).at(0), index_in(c, 1));
+}
+SIM_OP(GatherV2).inputs(3).dtypes({kAllTypes, kIndexTypes, kIndexTypes}).run(gather_v2);
+
+// var, indices, updates (or one value); reduction: none, add, multiply, or reduce_ with sum, mean, amax, amin, prod
+void scatter_elements(OpContext& c) {
+  const int64_t axis = c.attrs().integer("axis", 0);
+  const std::string reduction = c.attrs().text("reduction", "none");
+  const Tensor index = index_in(c, 1);
+  const Tensor updates = c.in(2);
+  const Tensor target = in_place(c);
+  if (updates.dim() == 0 && index.dim() > 0) {
+    if (reduction == "none") {
+      target.scatter_(axis, index, updates.item());
+    } else {
+      target.scatter_(axis, index, updates.item(), reduction);
+    }
+  } else if (reduction == "none") {
+    target.scatter_(axis, index, updates);
+  } else if (reduction == "add") {
+    target.scatter_add_(axis, index, updates);
+  } else if (reduction == "multiply") {
+    target.scatter_(axis, index, updates, "multiply");
+  } else {
+    // "reduce_" and the name that scatter_reduce knows.
+    target.scatter_reduce_(axis, index, updates, reduction.substr(reduction.find('_') + 1), c.attrs().boolean("include_self", true));
+  }
+}
+SIM_OP(ScatterElements)
+    .inputs(3)
+    .dtypes({kAllTypes, kIndexTypes, kAllTypes})
+    .attrs({"axis:int", "reduction:str", "include_self:bool"})
+    .run(scatter_elements);
+
+void scatter_add(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).scatter_add_(c.attrs().integer("axis", 0), index, updates);
+}
+SIM_OP(ScatterAddWithAxis).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(scatter_add);
+
+// var, indices, updates, alpha
+void index_add(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  const at::Scalar alpha = c.num_inputs() > 3 && c.has_input(3) ? c.in_scalar(3) : at::Scalar(1);
+  in_place(c).index_add_(c.attrs().integer("axis", 0), index, updates, alpha);
+}
+SIM_OP(InplaceIndexAdd).inputs(3, 4).dtypes({kAllTypes, kIndexTypes, kAllTypes, kAllTypes}).attrs({"axis:int"}).run(index_add);
+
+void index_copy(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).index_copy_(c.attrs().integer("axis", 0), index, updates);
+}
+SIM_OP(ScatterUpdate).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(index_copy);
+
+void index_reduce(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).index_reduce_(c.attrs().integer("axis", 0), index, updates, c.attrs().text("reduction", "prod"),
+                            c.attrs().boolean("include_self", true));
+}
+SIM_OP(IndexReduce)
+    .inputs(3)
+    .dtypes({kAllTypes, kIndexTypes, kAllTypes})
+    .attrs({"axis:int", "reduction:str", "include_self:bool"})
+    .run(index_reduce);
+
+// var, indices, value
+void index_fill(OpContext& c) {
+  const Tensor index = index_in(c, 1);
+  const at::Scalar value = c.in_scalar(2);
+  in_place(c).index_fill_(c.attrs().integer("dim", 0), index, value);
+}
+SIM_OP(IndexFill).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"dim:int"}).run(index_fill);
+
+// The index tensors of Index and IndexPut: one for each dimension whose flag in the host list is 1.
+c10::List<std::optional<Tensor>> indices_of(OpContext& c, size_t first, const std::vector<int64_t>& flags) {
+  c10::List<std::optional<Tensor>> indices;
+  size_t next = first;
+  for (const int64_t flag : flags) {
+    indices.push_back(flag != 0 ? std::optional<Tensor>(index_in(c, next++)) : std::nullopt);
+  }
+  return indices;
+}
+
+// x, flags, indices...
+void index(OpContext& c) {
+  Tensor y = c.out(0);
+  at::index_out(y, c.in(0), indices_of(c, 2, c.in_values(1)));
+}
+SIM_OP(Index).inputs(3, 80).dtypes(kAllTypes).run(index);
+
+// x, value, flags, indices...
+void index_put(OpContext& c) {
+  const auto indices = indices_of(c, 3, c.in_values(2));
+  const Tensor value = c.in(1);
+  in_place(c).index_put_(indices, value, c.attrs().boolean("accumulate", false));
+}
+SIM_OP(IndexPut).inputs(4, 80).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(index_put);
+
+// x -> coordinates of its non-zero elements; the caller knows how many there are.
+void non_zero(OpContext& c) {
+  Tensor y = c.out(0);
+  at::nonzero_out(y, c.in(0));
+}
+SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).run(non_zero);
+
+void masked_select(OpContext& c) {
+  Tensor y = c.out(0);
+  at::masked_select_out(y, c.in(0), c.in(1));
+}
+SIM_OP(MaskedSelect).inputs(2).dtypes({kAllTypes, kBool}).run(masked_select);
+
+// x, mask, updates
+void masked_scatter(OpContext& c) {
+  const Tensor mask = c.in(1), updates = c.in(2);
+  in_place(c).masked_scatter_(mask, updates);
+}
+SIM_OP(MaskedScatter).inputs(3).dtypes({kAllTypes, kBool, kAllTypes}).run(masked_scatter);
+
+// x (flat), indices
+void take(OpContext& c) {
+  Tensor y = c.out(0);
+  at::take_out(y, c.in(0), index_in(c, 1));
+}
+SIM_OP(Take).inputs(2).dtypes({kAllTypes, kIndexTypes}).run(take);
+
+// x, indices, updates
+void put(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).put_(index, updates, c.attrs().boolean("accumulate", false));
+}
+SIM_OP(Put).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"accumulate:bool"}).run(put);
+
+// sorted, values, sorter
+void search_sorted(OpContext& c) {
+  Tensor y = c.out(0);
+  const bool narrow = y.scalar_type() == at::kInt;
+  std::optional<Tensor> sorter;
+  if (c.num_inputs() > 2 && c.has_input(2)) sorter = c.in(2);
+  at::searchsorted_out(y, c.in(0), c.in(1), narrow, c.attrs().boolean("right", false), std::nullopt, sorter);
+}
+SIM_OP(SearchSorted).inputs(2, 3).dtypes(kAllTypes).attrs({"right:bool"}).run(search_sorted);
+
+// x, indices_of_repeats -> index of the source of each output element
+void repeat_interleave(OpContext& c) {
+  const Tensor repeats = c.in(0);
+  c.out(0).copy_(at::repeat_interleave(repeats, c.attrs().integer("output_size", 0)));
+}
+SIM_OP(RepeatInterleave).inputs(1).dtypes(kIndexTypes).attrs({"output_size:int"}).require({"output_size"}).run(repeat_interleave);
+
+}  // namespace
+}  // namespace acl_sim

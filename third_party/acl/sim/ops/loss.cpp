@@ -1,0 +1,121 @@
+// Losses and their gradients. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
+
+#include <ATen/core/Reduction.h>
+
+#include "nn_util.h"
+
+namespace acl_sim {
+
+int64_t reduction_of(const std::string& name) {
+  if (name == "none") {
+    return at::Reduction::None;
+  }
+  if (name == "mean") {
+    return at::Reduction::Mean;
+  }
+  if (name == "sum") {
+    return at::Reduction::Sum;
+  }
+  refuse("reduction must be none, mean or sum, not " + name);
+}
+
+namespace {
+
+int64_t reduction(OpContext& c) { return reduction_of(c.attrs().text("reduction", "mean")); }
+
+// inputs x, target, weight; outputs y, total_weight
+void nll_loss(OpContext& c) {
+  const at::Tensor x = c.in(0), target = c.in(1).to(at::kLong);
+  const std::optional<at::Tensor> weight = some(optional_in(c, 2));
+  const int64_t ignore = c.attrs().integer("ignore_index", -100);
+  at::Tensor y = c.out(0), total = c.out(1);
+  auto [loss, sum] = x.dim() == 4 ? at::nll_loss2d_forward(x, target, weight, reduction(c), ignore)
+                                  : at::nll_loss_forward(x, target, weight, reduction(c), ignore);
+  y.copy_(loss.reshape(y.sizes()));
+  total.copy_(sum.reshape(total.sizes()));
+}
+
+// inputs x, y_grad, target, weight, total_weight
+void nll_loss_grad(OpContext& c) {
+  const at::Tensor x = c.in(0), dy = c.in(1), target = c.in(2).to(at::kLong), total = c.in(4).reshape({});
+  const std::optional<at::Tensor> weight = some(optional_in(c, 3));
+  const int64_t ignore = c.attrs().integer("ignore_index", -100);
+  at::Tensor dx = c.out(0);
+  dx.zero_();  // libtorch's kernels write the targets' entries only
+  if (x.dim() == 4) {
+    at::nll_loss2d_backward_out(dx, dy, x, target, weight, reduction(c), ignore, total);
+  } else {
+    at::nll_loss_backward_out(dx, reduction(c) == at::Reduction::None ? dy : dy.reshape({}), x, target, weight,
+                              reduction(c), ignore, total);
+  }
+}
+
+void mse_loss(OpContext& c) {
+  at::Tensor y = c.out(0);
+  at::mse_loss_out(y, c.in(0), c.in(1), reduction(c));
+}
+
+// inputs predict, label, dout
+void mse_loss_grad(OpContext& c) {
+  at::Tensor dx = c.out(0);
+  at::mse_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c));
+}
+
+void smooth_l1_loss(OpContext& c) {
+  at::Tensor y = c.out(0);
+  at::smooth_l1_loss_out(y, c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0));
+}
+
+void smooth_l1_loss_grad(OpContext& c) {
+  at::Tensor dx = c.out(0);
+  at::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0));
+}
+
+void huber_loss(OpContext& c) {
+  c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), c.attrs().real("delta", 1.0)));
+}
+
+void huber_loss_grad(OpContext& c) {
+  at::Tensor dx = c.out(0);
+  at::huber_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), c.attrs().real("delta", 1.0));
+}
+
+// inputs x, y, weight
+void binary_cross_entropy(OpContext& c) {
+  at::Tensor loss = c.out(0);
+  at::binary_cross_entropy_out(loss, c.in(0), c.in(1), some(optional_in(c, 2)), reduction(c));
+}
+
+// inputs x, y, grad_output, weight
+void binary_cross_entropy_grad(OpContext& c) {
+  at::Tensor dx = c.out(0);
+  at::binary_cross_entropy_backward_out(dx, c.in(2), c.in(0), c.in(1), some(optional_in(c, 3)), reduction(c));
+}
+
+// inputs predict, target, weight, pos_weight
+void bce_with_logits(OpContext& c) {
+  at::Tensor loss = c.out(0);
+  loss.copy_(at::binary_cross_entropy_with_logits(c.in(0), c.in(1), some(optional_in(c, 2)), some(optional_in(c, 3)),
+                                                  reduction(c)));
+}
+
+const std::vector<std::string> kReduction = {"reduction:str"};
+const std::vector<std::string> kClassAttrs = {"reduction:str", "ignore_index:int"};
+const std::vector<std::string> kSigma = {"reduction:str", "sigma:float"};
+const std::vector<std::string> kDelta = {"reduction:str", "delta:float"};
+
+SIM_OP(NLLLoss).inputs(2, 3).outputs(2).dtypes({kFloatTypes, kIntTypes, kFloatTypes}).attrs(kClassAttrs).run(nll_loss);
+SIM_OP(NLLLossGrad).inputs(5).dtypes({kFloatTypes, kFloatTypes, kIntTypes, kFloatTypes, kFloatTypes}).attrs(kClassAttrs)
+    .run(nll_loss_grad);
+SIM_OP(MseLoss).inputs(2).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss);
+SIM_OP(MseLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss_grad);
+SIM_OP(SmoothL1LossV2).inputs(2).dtypes(kFloatTypes).attrs(kSigma).run(smooth_l1_loss);
+SIM_OP(SmoothL1LossGradV2).inputs(3).dtypes(kFloatTypes).attrs(kSigma).run(smooth_l1_loss_grad);
+SIM_OP(HuberLoss).inputs(2).dtypes(kFloatTypes).attrs(kDelta).run(huber_loss);
+SIM_OP(HuberLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kDelta).run(huber_loss_grad);
+SIM_OP(BinaryCrossEntropy).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(binary_cross_entropy);
+SIM_OP(BinaryCrossEntropyGrad).inputs(3, 4).dtypes(kFloatTypes).attrs(kReduction).run(binary_cross_entropy_grad);
+SIM_OP(SigmoidCrossEntropyWithLogitsV2).inputs(2, 4).dtypes(kFloatTypes).attrs(kReduction).run(bce_with_logits);
+
+}  // namespace
+}  // namespace acl_sim

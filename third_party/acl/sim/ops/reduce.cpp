@@ -1,0 +1,200 @@
+// Reductions and scans. Axes come as a host list with every reduced dimension spelled out; an empty list reduces none.
+
+#include <sim/ops/common.h>
+
+namespace acl_sim {
+namespace {
+
+using at::Tensor;
+
+const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
+const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
+
+bool keep_dims(OpContext& c) { return c.attrs().boolean("keep_dims", false); }
+
+// Runs reduce(out, x, axes), or copies where there is nothing to reduce over.
+template <class F>
+void over_axes(OpContext& c, F&& reduce) {
+  const Tensor x = c.in_any(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  Tensor y = c.out(0);
+  if (axes.empty() && x.dim() > 0) {
+    y.copy_(x);
+    return;
+  }
+  reduce(y, x, axes);
+}
+
+void reduce_sum(OpContext& c) {
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
+    at::sum_out(y, x, axes, keep_dims(c), y.scalar_type());
+  });
+}
+SIM_OP(ReduceSum).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_sum);
+
+void reduce_mean(OpContext& c) {
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
+    at::mean_out(y, x, axes, keep_dims(c), y.scalar_type());
+  });
+}
+SIM_OP(ReduceMean).inputs(2).dtypes(kFloatAndComplex).attrs({"keep_dims:bool"}).run(reduce_mean);
+
+void reduce_max(OpContext& c) {
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amax_out(y, x, axes, keep_dims(c)); });
+}
+SIM_OP(ReduceMax).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool"}).run(reduce_max);
+
+void reduce_min(OpContext& c) {
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amin_out(y, x, axes, keep_dims(c)); });
+}
+SIM_OP(ReduceMin).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool"}).run(reduce_min);
+
+void reduce_prod(OpContext& c) {
+  const Tensor x = c.in(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  Tensor y = c.out(0);
+  if (axes.size() == 1 && x.dim() > 0) {
+    at::prod_out(y, x, axes[0], keep_dims(c), y.scalar_type());
+  } else if (axes.size() == static_cast<size_t>(x.dim())) {
+    y.copy_(at::prod(x, y.scalar_type()).reshape(y.sizes()));
+  } else {
+    throw OpError(ACL_ERROR_INVALID_PARAM, "ReduceProd takes one axis or all of them");
+  }
+}
+SIM_OP(ReduceProd).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_prod);
+
+void reduce_all(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  Tensor y = c.out(0);
+  if (axes.empty()) {
+    y.copy_(x.ne(0));
+  } else if (axes.size() == static_cast<size_t>(x.dim())) {
+    y.copy_(at::all(x).reshape(y.sizes()));
+  } else {
+    at::all_out(y, x, axes, keep_dims(c));
+  }
+}
+SIM_OP(ReduceAll).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_all);
+
+void reduce_any(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  Tensor y = c.out(0);
+  if (axes.empty()) {
+    y.copy_(x.ne(0));
+  } else if (axes.size() == static_cast<size_t>(x.dim())) {
+    y.copy_(at::any(x).reshape(y.sizes()));
+  } else {
+    at::any_out(y, x, axes, keep_dims(c));
+  }
+}
+SIM_OP(ReduceAny).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_any);
+
+// x, p, axes
+void lp_norm(OpContext& c) {
+  Tensor y = c.out(0);
+  const std::vector<int64_t> axes = c.in_values(2);
+  at::linalg_vector_norm_out(y, c.in_any(0), c.in_scalar(1), at::IntArrayRef(axes), keep_dims(c));
+}
+SIM_OP(LpNormV2).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(lp_norm);
+
+// x, axes -> variance or deviation; correction is the number subtracted from the count.
+template <bool kRoot>
+void spread(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  const at::Scalar correction = c.in_scalar(2);
+  Tensor y = c.out(0);
+  if (kRoot) {
+    at::std_out(y, x, axes, correction, keep_dims(c));
+  } else {
+    at::var_out(y, x, axes, correction, keep_dims(c));
+  }
+}
+SIM_OP(ReduceVar).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread<false>);
+SIM_OP(ReduceStd).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread<true>);
+
+// x, axes, correction -> (deviation or variance, mean)
+template <bool kRoot>
+void spread_with_mean(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  const std::vector<int64_t> axes = c.in_values(1);
+  const at::Scalar correction = c.in_scalar(2);
+  const auto [s, m] = kRoot ? at::std_mean(x, axes, correction, keep_dims(c)) : at::var_mean(x, axes, correction, keep_dims(c));
+  c.set_out(0, s);
+  c.set_out(1, m);
+}
+SIM_OP(ReduceVarWithMean).inputs(3).outputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread_with_mean<false>);
+SIM_OP(ReduceStdWithMean).inputs(3).outputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread_with_mean<true>);
+
+// x, axis; flatten: over all elements
+void arg_extreme(OpContext& c, bool largest) {
+  const Tensor x = c.in(0);
+  std::optional<int64_t> dim;
+  if (!c.attrs().boolean("flatten", false)) dim = c.in_values(1).at(0);
+  Tensor y = c.out(0);
+  if (largest) {
+    at::argmax_out(y, x, dim, keep_dims(c));
+  } else {
+    at::argmin_out(y, x, dim, keep_dims(c));
+  }
+}
+SIM_OP(ArgMaxV2).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
+    [](OpContext& c) { arg_extreme(c, true); });
+SIM_OP(ArgMin).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
+    [](OpContext& c) { arg_extreme(c, false); });
+
+// x -> values, indices
+void max_with_index(OpContext& c) {
+  Tensor values = c.out(0), indices = c.out(1);
+  at::max_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
+}
+SIM_OP(ArgMaxWithValue).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dimension:int", "keep_dims:bool"}).run(max_with_index);
+
+void min_with_index(OpContext& c) {
+  Tensor values = c.out(0), indices = c.out(1);
+  at::min_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
+}
+SIM_OP(ArgMinWithValue).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dimension:int", "keep_dims:bool"}).run(min_with_index);
+
+void cumsum(OpContext& c) {
+  Tensor y = c.out(0);
+  at::cumsum_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
+}
+SIM_OP(Cumsum).inputs(2).dtypes(kAllTypes).run(cumsum);
+
+void cumprod(OpContext& c) {
+  Tensor y = c.out(0);
+  at::cumprod_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
+}
+SIM_OP(Cumprod).inputs(2).dtypes(kAllTypes).run(cumprod);
+
+void cummax(OpContext& c) {
+  Tensor values = c.out(0), indices = c.out(1);
+  at::cummax_out(values, indices, c.in(0), c.attrs().integer("dim", 0));
+}
+SIM_OP(Cummax).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int"}).require({"dim"}).run(cummax);
+
+void cummin(OpContext& c) {
+  Tensor values = c.out(0), indices = c.out(1);
+  at::cummin_out(values, indices, c.in(0), c.attrs().integer("dim", 0));
+}
+SIM_OP(Cummin).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int"}).require({"dim"}).run(cummin);
+
+// x, axis
+void log_cumsum_exp(OpContext& c) {
+  Tensor y = c.out(0);
+  at::logcumsumexp_out(y, c.in(0), c.in_values(1).at(0));
+}
+SIM_OP(LogCumsumExp).inputs(2).dtypes(kFloatAndComplex).run(log_cumsum_exp);
+
+// a, b -> one bool: same elements
+void tensor_equal(OpContext& c) {
+  const Tensor a = c.in(0), b = c.in(1);
+  c.out(0).fill_(a.equal(b));
+}
+SIM_OP(TensorEqual).inputs(2).dtypes(kAllTypes).run(tensor_equal);
+
+}  // namespace
+}  // namespace acl_sim

@@ -1,0 +1,6 @@
+# python -m torch.npu.transplant
+import sys
+
+from .cli import main
+
+sys.exit(main())
