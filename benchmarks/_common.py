@@ -60,7 +60,7 @@ class Machine:
         if not self.allow:
             print(": no figures; stop them, or pass --allow-load to see figures that mean little")
             sys.exit(STATUS_LOADED)
-        print(": the figures below mean little")
+        print(": the figures mean little")
 
     def __enter__(self) -> "Machine":
         give_up = time.monotonic() + self.wait

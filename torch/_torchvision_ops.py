@@ -71,9 +71,9 @@ def _nms(dets, scores, iou_threshold: float):
     _check_boxes(dets, scores)
     torch._check(dets.dtype == scores.dtype, lambda: "dets should have the same type as scores")
     count = dets.size(0)
-    order = torch.sort(scores, stable=True, descending=True)[1]
     if count == 0:
-        return order
+        return scores.new_empty(0, dtype=torch.int64)
+    order = torch.sort(scores, stable=True, descending=True)[1]
     boxes = dets.index_select(0, order)
     if boxes.dtype in (torch.half, torch.bfloat16):
         boxes = boxes.float()

@@ -115,6 +115,7 @@ void activate_slow(ThreadDevice& thread) {
               "start method");
   TORCH_CHECK(!closed.load(), "The NPU was shut down: the process is exiting");
   check_device_index(thread.current);
+  options();  // a wrong switch is an error before anything is opened
   {
     const std::lock_guard lock(r.mutex);
     initialize_acl(r);

@@ -4,7 +4,6 @@ The library is ACL_LIBRARY if that is set (so the same tests run on CANN), else 
 torch package. Argument types come from third_party/acl/acl_api.yaml.
 """
 
-import contextlib
 import ctypes
 import importlib.util
 import os
@@ -103,8 +102,6 @@ class Library:
     """`lib.aclrtMalloc(...)` calls the C function; `lib.check(code)` raises on anything but success."""
 
     def __init__(self):
-        with contextlib.suppress(ImportError):
-            import torch  # noqa: F401  brings libtorch_cpu.so, which the simulator computes with
         self._cdll = ctypes.CDLL(library_path())
         for f in table():
             function = getattr(self._cdll, f.name, None)

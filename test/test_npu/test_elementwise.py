@@ -157,7 +157,7 @@ class ElementwiseTest(unittest.TestCase):
 
     def test_memory_overlap(self):
         x = torch.arange(10.0, device=DEVICE)
-        with self.assertRaisesRegex(RuntimeError, "partially overlaps|overlap"):
+        with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
             torch.add(x[:-1], 1, out=x[1:])
 
     def test_mixed_devices(self):
@@ -182,7 +182,7 @@ class ElementwiseTest(unittest.TestCase):
         self.same(to_npu(i) // to_npu(j), i // j)
         self.same(to_npu(i) % to_npu(j), i % j)
         self.same(torch.fmod(to_npu(i), to_npu(j)), torch.fmod(i, j))
-        with self.assertRaisesRegex(RuntimeError, "Subtraction, the `-` operator, with a bool tensor"):
+        with self.assertRaisesRegex(RuntimeError, "Subtraction, the `-` operator, with two bool tensors"):
             torch.ones(2, dtype=torch.bool, device=DEVICE) - torch.ones(2, dtype=torch.bool, device=DEVICE)
 
     def test_ternary(self):

@@ -9,7 +9,7 @@ from nn_checks import check, randn, relative_error
 
 
 class TestBatchNorm(unittest.TestCase):
-    SHAPES = ((4, 6), (4, 6, 5), (8, 64, 9, 7), (2, 3, 1, 1), (3, 100, 2, 2), (2, 6, 3, 4, 5))
+    SHAPES = ((4, 6), (4, 6, 5), (8, 64, 9, 7), (9, 3, 1, 1), (3, 100, 2, 2), (2, 6, 3, 4, 5))
 
     def test_training(self):
         for shape in self.SHAPES:

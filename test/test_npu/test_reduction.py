@@ -54,6 +54,8 @@ class ReductionTest(unittest.TestCase):
             x = torch.randint(0, 2 if dtype == torch.bool else 9, (6, 7)).to(dtype)
             y = x.to(DEVICE)
             for name in ("sum", "prod", "amax", "amin", "max", "min", "all", "any", "cumsum", "argmax"):
+                if name == "argmax" and dtype == torch.bool:
+                    continue
                 op = getattr(torch, name)
                 arguments = (0,) if name == "cumsum" else ()
                 self.same(op(y, *arguments), op(x, *arguments), f"{name} {dtype}")

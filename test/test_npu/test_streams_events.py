@@ -108,12 +108,15 @@ class TestStream(TestCase):
 
     def test_generic_and_npu_classes_work_together(self):
         generic, own = torch.Stream(device="npu"), torch.npu.Stream()
-        event = own.record_event()
-        generic.wait_event(event)
-        event = generic.record_event()
-        own.wait_event(event)
+        own.record_event().wait(generic)
+        own.wait_event(generic.record_event())
         own.wait_stream(generic)
-        generic.wait_stream(own)
+        first, second = torch.npu.Event(enable_timing=True), torch.Event(device="npu", enable_timing=True)
+        generic.synchronize()
+        first.record(own)
+        second.record(own)
+        own.synchronize()
+        self.assertGreaterEqual(first.elapsed_time(second), 0)
         torch.npu.synchronize()
         self.assertEqual(torch.npu.default_stream(), torch.accelerator.current_stream())
 

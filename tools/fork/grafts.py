@@ -11,9 +11,10 @@ A file of tools/fork/grafts/ holds the grafts of one subject, as TOML tables:
     text = '''...'''
 
 `@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build. Run as a program
-(`python -m tools.fork.grafts`) it prints the table of grafts for the README.
+(`python -m tools.fork.grafts --write`) it renews the README's table of grafts.
 """
 
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,5 +126,17 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def with_table(readme: str) -> str:
+    """The README's text with a fresh table between its two markers."""
+    begin = "<!-- grafts: written by python -m tools.fork.grafts --write -->\n"
+    end = "<!-- end of grafts -->"
+    head, _, rest = readme.partition(begin)
+    tail = rest.partition(end)[2]
+    return f"{head}{begin}{table()}\n{end}{tail}"
+
+
 if __name__ == "__main__":
-    print(table())
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python -m tools.fork.grafts --write")
+    page = ROOT / "README.md"
+    page.write_text(with_table(page.read_text()))

@@ -154,7 +154,7 @@ class Event(torch.Event):
                 "other devices' do not",
                 stacklevel=2,
             )
-        return super().elapsed_time(end_event)
+        return torch._C._npu_eventElapsedTime(self.event_id, end_event.event_id)
 
     def __repr__(self) -> str:
         if self.npu_event:

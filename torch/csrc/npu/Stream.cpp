@@ -17,6 +17,10 @@ NPUStream stream_of(int64_t stream_id, int64_t device_index) {
   return NPUStream::unpack3(stream_id, static_cast<DeviceIndex>(device_index), c10::DeviceType::PrivateUse1);
 }
 
+const c10::npu::NPUEvent& event_of(uintptr_t event_id) {
+  return *reinterpret_cast<const c10::npu::NPUEvent*>(event_id);
+}
+
 py::tuple pack(const NPUStream& stream) {
   const auto data = stream.pack3();
   return py::make_tuple(data.stream_id, static_cast<int64_t>(data.device_index), static_cast<int64_t>(data.device_type));
@@ -56,9 +60,11 @@ void bind_streams(py::module_& m) {
   m.def("_npu_streamPriority",
         torch::wrap_pybind_function([](int64_t id, int64_t device) { return stream_of(id, device).priority(); }));
   // torch.Event's event_id is the device guard's NPUEvent, see c10/npu/impl/NPUGuardImpl.cpp.
-  m.def("_npu_eventHandle", [](uintptr_t event_id) {
-    return reinterpret_cast<uintptr_t>(reinterpret_cast<const c10::npu::NPUEvent*>(event_id)->event());
-  });
+  m.def("_npu_eventHandle", [](uintptr_t event_id) { return reinterpret_cast<uintptr_t>(event_of(event_id).event()); });
+  // torch.Event.elapsed_time refuses subclasses of torch.Event.
+  m.def("_npu_eventElapsedTime", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
+          return static_cast<double>(event_of(start).elapsed_time(event_of(end)));
+        }));
   m.def("_npu_streamPriorityRange", torch::wrap_pybind_function([]() {
           const auto [least, greatest] = NPUStream::priority_range();
           return py::make_tuple(least, greatest);

@@ -216,7 +216,7 @@ class Contexts:
 
     @staticmethod
     def _passes_value(parent: cst.CSTNode, value: cst.CSTNode) -> bool:
-        """Whether the parent's value is made of ``value``: ``"cuda:{}".format(i)``, ``"cuda:" + i``, a lambda's body."""
+        """Whether the parent's value is made of ``value``: ``"cuda:{}".format(i)``, ``"cuda:" + i``, a lambda."""
         if isinstance(parent, cst.Attribute):
             return parent.attr.value in ("format", "lower", "strip")
         return isinstance(parent, _TRANSPARENT) or isinstance(parent, cst.Call) and value is parent.func

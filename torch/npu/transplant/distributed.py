@@ -2,8 +2,6 @@
 # sampler and DistributedDataParallel around the model; a launch script beside it starts the processes.
 """Turn a single-process main script into one that runs on several devices with hccl."""
 
-import re
-
 import libcst as cst
 
 from .api_table import canonical
@@ -32,7 +30,8 @@ def npu_sampler(dataset):
 NPU_DEVICE_MAP = npu_process_device_map(os.environ.get("NPU_DEVICE_LIST", "0,1,2,3,4,5,6,7"))
 NPU_DEVICE_ID = NPU_DEVICE_MAP[int(os.environ.get("LOCAL_RANK", "0"))]
 torch.npu.set_device(f"npu:{{NPU_DEVICE_ID}}")
-if int(os.environ.get("WORLD_SIZE", "1")) > 1{condition}:
+'''
+_PROCESS_GROUP = '''if int(os.environ.get("WORLD_SIZE", "1")) > 1:
     torch.distributed.init_process_group(backend="hccl")
 '''
 _LAUNCH = """#!/bin/bash
@@ -44,7 +43,7 @@ export HCCL_WHITELIST_DISABLE=1
 IFS=',' read -r -a devices <<< "$NPU_DEVICE_LIST"
 cd "$(dirname "${{BASH_SOURCE[0]}}")" || exit 1
 exec torchrun --nproc_per_node "${{#devices[@]}}" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" \\
-    {main} "$@"
+    "{main}" "$@"
 """
 _WHY = "Distributed training: one process per device."
 
@@ -87,24 +86,16 @@ class DistributedRules:
         last = imports[0]
         while last + 1 < len(body) and _is_import(body[last + 1]):
             last += 1
-        offset = self._line_after(body[last])
-        own_group = "torch.distributed.init_process_group" in self.by_name
-        condition = " and False" if own_group else ""
-        text = _PROLOGUE.format(script=LAUNCH_SCRIPT, condition=condition)
-        if own_group:
-            text = re.sub(r"if int.*", "", text, flags=re.S)
+        offset = self.unit.source.line_end(self.unit.span(body[last].body[-1])[1])
+        text = _PROLOGUE.format(script=LAUNCH_SCRIPT)
+        if "torch.distributed.init_process_group" not in self.by_name:
+            text += _PROCESS_GROUP
         text = "import torch\nimport torch.npu\n" + text.lstrip("\n") if not self._imports_torch() else text
         newline = self.unit.source.newline(0).decode()
-        return self.unit.insert(offset, text.replace("\n", newline), "distributed", _WHY)
+        return self.unit.insert(offset, ("\n\n" + text.strip("\n")).replace("\n", newline), "distributed", _WHY)
 
     def _imports_torch(self) -> bool:
         return any(b.kind == "import" and b.target == "torch" for b in self.names.top.names.get("torch", []))
-
-    def _line_after(self, statement: cst.CSTNode) -> int:
-        source = self.unit.source
-        end = self.unit.span(statement)[1]
-        line = source.line(max(0, end - 1))
-        return source._starts[line] if line < len(source._starts) else len(source.data)
 
     def _wrap_model(self) -> None:
         model = self.unit.options.model
@@ -120,12 +111,9 @@ class DistributedRules:
         start = self.unit.span(last.body[0])[0]
         indent, newline = source.indent(start).decode(), source.newline(start).decode()
         wrap = f"torch.nn.parallel.DistributedDataParallel({model}, device_ids=[NPU_DEVICE_ID])"
-        lines = [f"if torch.distributed.is_initialized():{newline}", f"    {model} = {wrap}{newline}"]
-        offset = self._line_after(last)
-        text = "".join(indent + line for line in lines)
-        if not source.data[:offset].endswith((b"\n", b"\r")):
-            text = newline + text
-        self.unit.insert(offset, text, "distributed", _WHY)
+        lines = ["if torch.distributed.is_initialized():", f"    {model} = {wrap}"]
+        text = "".join(newline + indent + line for line in lines)
+        self.unit.insert(source.line_end(self.unit.span(last.body[-1])[1]), text, "distributed", _WHY)
 
     def _sets_model(self, small: cst.CSTNode, model: str) -> bool:
         """``model = ...`` or a bare ``model.cuda()``; the last of them leaves the model on its device."""

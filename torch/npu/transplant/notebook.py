@@ -44,9 +44,6 @@ def convert(converter: Converter, raw: bytes, path: str, is_main: bool = False) 
         data = old.encode("utf-8")
         new = data
         for first, last, piece in reversed(unit.edits.within(start, start + len(data))):
-            # An insertion after a cell's last line lands on the joint of two cells; it must begin a line of this one.
-            if first == last == len(data) and not data.endswith(b"\n") and piece.endswith(b"\n"):
-                piece = b"\n" + piece[:-1]
             new = new[:first] + piece + new[last:]
         if new != data:
             lines = new.decode("utf-8").splitlines(keepends=True)

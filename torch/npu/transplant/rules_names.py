@@ -296,7 +296,7 @@ def ensure_import(unit: Unit, needs_torch: bool) -> None:
     """Add ``import torch.npu`` after the module's first import of torch (the guide's first step)."""
     if not unit.edits:
         return
-    place, has_torch = None, False
+    place = None
     for statement in unit.module.body:
         if not isinstance(statement, cst.SimpleStatementLine):
             continue
@@ -306,22 +306,15 @@ def ensure_import(unit: Unit, needs_torch: bool) -> None:
                     name = dotted_text(alias.name)
                     if name == "torch":
                         place = place or statement
-                        has_torch = has_torch or not alias.asname
                     if name.split(".")[:2] == ["torch", "npu"] or name == "torch.cuda" and not alias.asname:
                         return
     if place is None and needs_torch and "torch" not in unit.names.top.names:
         place = next((s for s in unit.module.body if _is_import(s)), None)
     if place is None:
         return
-    source = unit.source
-    start = unit.span(place.body[0])[0]
-    line = source.line(unit.span(place.body[-1])[1])
-    newline = source.newline(start).decode()
-    next_line = source._starts[line] if line < len(source._starts) else None
-    if next_line is None:
-        unit.insert(len(source.data), f"{newline}import torch.npu", "import", "The device's module.")
-    else:
-        unit.insert(next_line, f"import torch.npu{newline}", "import", "The device's module.")
+    end = unit.span(place.body[-1])[1]
+    text = unit.source.newline(end).decode() + "import torch.npu"
+    unit.insert(unit.source.line_end(end), text, "import", "The device's module.")
 
 
 def _is_import(statement: cst.CSTNode) -> bool:

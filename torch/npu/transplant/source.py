@@ -49,6 +49,11 @@ class Source:
         """Offset of the first byte of the line that holds ``offset``."""
         return self._starts[self.line(offset) - 1]
 
+    def line_end(self, offset: int) -> int:
+        """Offset of the line ending (or of the end of the text) of the line that holds ``offset``."""
+        match = re.compile(rb"[^\r\n]*").match(self.data, offset)
+        return match.end()
+
     def indent(self, offset: int) -> bytes:
         """Blanks at the start of the line that holds ``offset``."""
         return re.match(rb"[ \t\f]*", self.data[self.line_start(offset) :]).group()

@@ -15,7 +15,7 @@ namespace {
 using Key = c10::SmallVector<uint64_t, 96>;
 
 // A cube operator's work grows faster than its operands.
-constexpr int64_t kTinyCube = 4096;
+constexpr int64_t kTinyCube = 16384;
 
 inline uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15ULL) * (b ^ 0xD6E8FEB86659FD93ULL);

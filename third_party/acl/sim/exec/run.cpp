@@ -22,7 +22,8 @@
 #include <cstring>
 #include <thread>
 
-extern "C" int mkl_set_num_threads_local(int) __attribute__((weak));
+// The C entry point; MKL's lower-case names are the Fortran ones, which take a pointer.
+extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
 
 namespace acl_sim {
 namespace {
@@ -172,7 +173,7 @@ void set_team(int threads) {
   if (threads == team || team == 0) return;
   team = threads;
   omp_set_num_threads(threads);
-  if (mkl_set_num_threads_local) mkl_set_num_threads_local(threads);
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
 }
 
 void copy_from_device(Device& device, void* to, const void* from, size_t bytes) {

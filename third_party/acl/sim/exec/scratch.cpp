@@ -8,6 +8,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <mutex>
@@ -30,6 +31,9 @@ struct Placement {
 
 thread_local bool executing = false;
 thread_local Placement placement;
+// Places handed out during this execution. A kernel that allocates through raw_allocate frees with the raw deleter,
+// which must know them from memory of its own.
+thread_local std::vector<void*> placed;
 
 class Pool {
  public:
@@ -124,6 +128,7 @@ class ScratchAllocator final : public c10::Allocator {
     if (placement.bytes == bytes) {
       void* place = placement.place;
       placement = {};
+      placed.push_back(place);
       return {place, place, &leave, cpu};
     }
     void* p = pool().take(bytes);
@@ -147,6 +152,8 @@ void ScratchAllocator::release(void* p) {
   if (!p) return;
   if (pool().owns(p)) {
     pool().give(p);
+  } else if (std::find(placed.begin(), placed.end(), p) != placed.end()) {
+    return;
   } else if (auto deleter = host_deleter.load(std::memory_order_relaxed)) {
     deleter(p);
   }
@@ -169,6 +176,7 @@ ScratchScope::ScratchScope() : before_(executing) { executing = true; }
 ScratchScope::~ScratchScope() {
   executing = before_;
   placement = {};
+  if (!before_) placed.clear();
 }
 
 void place_next_allocation(void* place, size_t bytes) { placement = {place, bytes}; }

@@ -36,6 +36,11 @@ GRADIENT(HardSigmoidGrad, kFloatTypes, at::hardsigmoid_backward_out(y, g, x));
 // Both take the activation's result first, then the gradient.
 GRADIENT(SigmoidGrad, kFloatAndComplex, at::sigmoid_backward_out(y, x, g));
 GRADIENT(TanhGrad, kFloatAndComplex, at::tanh_backward_out(y, x, g));
+// x, weight; the weight has x's rank
+SIM_OP(PRelu).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
+  const Tensor x = c.in_any(0);
+  c.set_out(0, at::_prelu_kernel(x, c.in_any(1)));
+});
 SIM_OP(HardSwishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
   c.set_out(0, at::hardswish_backward(c.in_any(0), c.in_any(1)));
 });

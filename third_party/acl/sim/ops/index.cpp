@@ -168,10 +168,26 @@ void search_sorted(OpContext& c) {
 }
 SIM_OP(SearchSorted).inputs(2, 3).dtypes(kAllTypes).attrs({"right:bool"}).run(search_sorted);
 
+// elements, test elements -> whether each is among them
+void is_in(OpContext& c) {
+  const Tensor elements = c.in(0), tests = c.in(1);
+  const at::ScalarType dtype = at::result_type(elements, tests);
+  Tensor y = c.out(0);
+  at::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false), c.attrs().boolean("invert", false));
+}
+SIM_OP(IsIn).inputs(2).dtypes(kAllTypes).attrs({"assume_unique:bool", "invert:bool"}).run(is_in);
+
+// gradient of the windows, sizes of the input
+void unfold_grad(OpContext& c) {
+  const auto& a = c.attrs();
+  c.out(0).copy_(at::unfold_backward(c.in(0), c.in_values(1), a.integer("dim", 0), a.integer("size", 1), a.integer("step", 1)));
+}
+SIM_OP(UnfoldGrad).inputs(2).dtypes(kAllTypes).attrs({"dim:int", "size:int", "step:int"}).run(unfold_grad);
+
 // x, indices_of_repeats -> index of the source of each output element
 void repeat_interleave(OpContext& c) {
   const Tensor repeats = c.in(0);
-  c.out(0).copy_(at::repeat_interleave(repeats, c.attrs().integer("output_size", 0)));
+  c.out(0).copy_(at::repeat_interleave(repeats, std::optional<int64_t>(c.attrs().integer("output_size", 0))));
 }
 SIM_OP(RepeatInterleave).inputs(1).dtypes(kIndexTypes).attrs({"output_size:int"}).require({"output_size"}).run(repeat_interleave);
 

@@ -1,4 +1,5 @@
-// Losses and their gradients. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
+// Losses and their gradients. libtorch's out= forms of the reducing ones resize their result, which device memory cannot,
+// so those results are copied. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
 
 #include <ATen/core/Reduction.h>
 
@@ -51,8 +52,7 @@ void nll_loss_grad(OpContext& c) {
 }
 
 void mse_loss(OpContext& c) {
-  at::Tensor y = c.out(0);
-  at::mse_loss_out(y, c.in(0), c.in(1), reduction(c));
+  c.out(0).copy_(at::mse_loss(c.in(0), c.in(1), reduction(c)));
 }
 
 // inputs predict, label, dout
@@ -62,8 +62,7 @@ void mse_loss_grad(OpContext& c) {
 }
 
 void smooth_l1_loss(OpContext& c) {
-  at::Tensor y = c.out(0);
-  at::smooth_l1_loss_out(y, c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0));
+  c.out(0).copy_(at::smooth_l1_loss(c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0)));
 }
 
 void smooth_l1_loss_grad(OpContext& c) {
@@ -82,8 +81,7 @@ void huber_loss_grad(OpContext& c) {
 
 // inputs x, y, weight
 void binary_cross_entropy(OpContext& c) {
-  at::Tensor loss = c.out(0);
-  at::binary_cross_entropy_out(loss, c.in(0), c.in(1), some(optional_in(c, 2)), reduction(c));
+  c.out(0).copy_(at::binary_cross_entropy(c.in(0), c.in(1), some(optional_in(c, 2)), reduction(c)));
 }
 
 // inputs x, y, grad_output, weight

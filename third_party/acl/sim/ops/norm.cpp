@@ -190,10 +190,12 @@ void group_norm_grad(OpContext& c) {
   const GroupShape s(x, c.attrs());
   const at::Tensor gamma = optional_in(c, 4);
   auto [dx, dg, db] = at::native_group_norm_backward(dy, x, c.in(1), c.in(2), some(gamma), s.n, s.c, s.area, s.groups,
-                                                     {true, true, true});
+                                                     {true, gamma.defined(), gamma.defined()});
   c.out(0).copy_(dx);
-  c.out(1).copy_(dg);
-  c.out(2).copy_(db);
+  if (gamma.defined()) {
+    c.out(1).copy_(dg);
+    c.out(2).copy_(db);
+  }
 }
 
 SIM_OP(BatchNormV3).inputs(5).outputs(5).dtypes(kFloatTypes).attrs({"epsilon:float", "momentum:float", "is_training:bool"})

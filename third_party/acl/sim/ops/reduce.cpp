@@ -8,6 +8,7 @@ namespace {
 using at::Tensor;
 
 const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
+const DtypeSet kAxes = dtype_bit(ACL_INT32) | dtype_bit(ACL_INT64);
 const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
 
 bool keep_dims(OpContext& c) { return c.attrs().boolean("keep_dims", false); }
@@ -30,24 +31,24 @@ void reduce_sum(OpContext& c) {
     at::sum_out(y, x, axes, keep_dims(c), y.scalar_type());
   });
 }
-SIM_OP(ReduceSum).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_sum);
+SIM_OP(ReduceSum).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_sum);
 
 void reduce_mean(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
     at::mean_out(y, x, axes, keep_dims(c), y.scalar_type());
   });
 }
-SIM_OP(ReduceMean).inputs(2).dtypes(kFloatAndComplex).attrs({"keep_dims:bool"}).run(reduce_mean);
+SIM_OP(ReduceMean).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).attrs({"keep_dims:bool"}).run(reduce_mean);
 
 void reduce_max(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amax_out(y, x, axes, keep_dims(c)); });
 }
-SIM_OP(ReduceMax).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool"}).run(reduce_max);
+SIM_OP(ReduceMax).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool"}).run(reduce_max);
 
 void reduce_min(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amin_out(y, x, axes, keep_dims(c)); });
 }
-SIM_OP(ReduceMin).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool"}).run(reduce_min);
+SIM_OP(ReduceMin).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool"}).run(reduce_min);
 
 void reduce_prod(OpContext& c) {
   const Tensor x = c.in(0);
@@ -61,7 +62,7 @@ void reduce_prod(OpContext& c) {
     throw OpError(ACL_ERROR_INVALID_PARAM, "ReduceProd takes one axis or all of them");
   }
 }
-SIM_OP(ReduceProd).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_prod);
+SIM_OP(ReduceProd).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_prod);
 
 void reduce_all(OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -75,7 +76,7 @@ void reduce_all(OpContext& c) {
     at::all_out(y, x, axes, keep_dims(c));
   }
 }
-SIM_OP(ReduceAll).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_all);
+SIM_OP(ReduceAll).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_all);
 
 void reduce_any(OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -89,7 +90,7 @@ void reduce_any(OpContext& c) {
     at::any_out(y, x, axes, keep_dims(c));
   }
 }
-SIM_OP(ReduceAny).inputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(reduce_any);
+SIM_OP(ReduceAny).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_any);
 
 // x, p, axes
 void lp_norm(OpContext& c) {
@@ -112,8 +113,8 @@ void spread(OpContext& c) {
     at::var_out(y, x, axes, correction, keep_dims(c));
   }
 }
-SIM_OP(ReduceVar).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread<false>);
-SIM_OP(ReduceStd).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread<true>);
+SIM_OP(ReduceVar).inputs(3).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread<false>);
+SIM_OP(ReduceStd).inputs(3).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread<true>);
 
 // x, axes, correction -> (deviation or variance, mean)
 template <bool kRoot>
@@ -125,8 +126,8 @@ void spread_with_mean(OpContext& c) {
   c.set_out(0, s);
   c.set_out(1, m);
 }
-SIM_OP(ReduceVarWithMean).inputs(3).outputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread_with_mean<false>);
-SIM_OP(ReduceStdWithMean).inputs(3).outputs(2).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(spread_with_mean<true>);
+SIM_OP(ReduceVarWithMean).inputs(3).outputs(2).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread_with_mean<false>);
+SIM_OP(ReduceStdWithMean).inputs(3).outputs(2).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread_with_mean<true>);
 
 // x, axis; flatten: over all elements
 void arg_extreme(OpContext& c, bool largest) {
@@ -140,9 +141,9 @@ void arg_extreme(OpContext& c, bool largest) {
     at::argmin_out(y, x, dim, keep_dims(c));
   }
 }
-SIM_OP(ArgMaxV2).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
+SIM_OP(ArgMaxV2).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
     [](OpContext& c) { arg_extreme(c, true); });
-SIM_OP(ArgMin).inputs(2).dtypes(kRealAndBool).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
+SIM_OP(ArgMin).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
     [](OpContext& c) { arg_extreme(c, false); });
 
 // x -> values, indices
@@ -162,13 +163,13 @@ void cumsum(OpContext& c) {
   Tensor y = c.out(0);
   at::cumsum_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
-SIM_OP(Cumsum).inputs(2).dtypes(kAllTypes).run(cumsum);
+SIM_OP(Cumsum).inputs(2).dtypes({kAllTypes, kAxes}).run(cumsum);
 
 void cumprod(OpContext& c) {
   Tensor y = c.out(0);
   at::cumprod_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
-SIM_OP(Cumprod).inputs(2).dtypes(kAllTypes).run(cumprod);
+SIM_OP(Cumprod).inputs(2).dtypes({kAllTypes, kAxes}).run(cumprod);
 
 void cummax(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
@@ -187,7 +188,20 @@ void log_cumsum_exp(OpContext& c) {
   Tensor y = c.out(0);
   at::logcumsumexp_out(y, c.in(0), c.in_values(1).at(0));
 }
-SIM_OP(LogCumsumExp).inputs(2).dtypes(kFloatAndComplex).run(log_cumsum_exp);
+SIM_OP(LogCumsumExp).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).run(log_cumsum_exp);
+
+// x, p, maxnorm
+void renorm(OpContext& c) {
+  Tensor y = c.out(0);
+  at::renorm_out(y, c.in(0), c.in_scalar(1), c.attrs().integer("dim", 0), c.in_scalar(2));
+}
+SIM_OP(Renorm).inputs(3).dtypes(kFloatAndComplex).attrs({"dim:int"}).require({"dim"}).run(renorm);
+
+void cross(OpContext& c) {
+  Tensor y = c.out(0);
+  at::linalg_cross_out(y, c.in(0), c.in(1), c.attrs().integer("dim", -1));
+}
+SIM_OP(Cross).inputs(2).dtypes(kAllTypes).attrs({"dim:int"}).run(cross);
 
 // a, b -> one bool: same elements
 void tensor_equal(OpContext& c) {

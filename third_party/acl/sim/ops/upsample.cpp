@@ -31,7 +31,7 @@ void bilinear(OpContext& c) {
   at::upsample_bilinear2d_out(y, x, c.in_values(1), c.attrs().boolean("align_corners", false), scale(c, 0), scale(c, 1));
 }
 
-// inputs grads, original_image (its shape counts)
+// inputs grads, size of the original image
 void bilinear_grad(OpContext& c) {
   const at::Tensor dy = c.in_any(0);
   at::Tensor dx = c.out_as(0, dy);
@@ -44,7 +44,7 @@ const std::vector<std::string> kAttrs = {"align_corners:bool", "half_pixel_cente
 SIM_OP(ResizeNearestNeighborV2).inputs(2).dtypes({kRealTypes, kIntTypes}).attrs(kAttrs).run(nearest);
 SIM_OP(ResizeNearestNeighborV2Grad).inputs(2).dtypes({kFloatTypes, kIntTypes}).attrs(kAttrs).run(nearest_grad);
 SIM_OP(ResizeBilinearV2).inputs(2).dtypes({kRealTypes, kIntTypes}).attrs(kAttrs).run(bilinear);
-SIM_OP(ResizeBilinearV2Grad).inputs(2).dtypes({kFloatTypes, kFloatTypes}).attrs(kAttrs).run(bilinear_grad);
+SIM_OP(ResizeBilinearV2Grad).inputs(2).dtypes({kFloatTypes, kIntTypes}).attrs(kAttrs).run(bilinear_grad);
 
 }  // namespace
 }  // namespace acl_sim

@@ -4,7 +4,7 @@
 //   ASCEND_SIM_MEMORY          memory of each device: bytes, or with a suffix K, M, G (8G)
 //   ASCEND_SIM_THREADS         host threads that one busy device may use (what OpenMP would use)
 //   ASCEND_SIM_TINY            an operator whose operands have at most that many elements together may run on the
-//                              calling thread; 0 never (16384)
+//                              calling thread; 0 never (65536)
 //   ASCEND_SIM_FAULT           see fault.h
 //   ASCEND_RT_VISIBLE_DEVICES  as on CANN: a comma separated list of device numbers, cut at the first invalid one
 
@@ -20,7 +20,7 @@ struct Config {
   std::vector<int> visible;  // logical device -> physical device
   size_t memory = size_t{8} << 30;
   int threads = 0;  // 0: ask OpenMP
-  int64_t tiny_elements = 16384;
+  int64_t tiny_elements = 65536;
   std::string problem;  // why the environment is refused, empty if it is not
 };
 

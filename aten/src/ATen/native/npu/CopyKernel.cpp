@@ -131,7 +131,8 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
     self._neg_view().copy_(src._neg_view(), non_blocking);
     return self;
   }
-  if (C10_UNLIKELY(src.is_conj() || src.is_neg())) return copy_(self, src.resolve_conj().resolve_neg(), non_blocking);
+  if (C10_UNLIKELY(src.is_conj())) return copy_(self, at::conj_physical(src.conj()), non_blocking);
+  if (C10_UNLIKELY(src.is_neg())) return copy_(self, src._neg_view().neg(), non_blocking);
   TORCH_CHECK(src.layout() == kStrided && self.layout() == kStrided, "copy_ between ", self.layout(), " and ",
               src.layout(), " tensors is not supported on npu");
   if (isComplexType(src.scalar_type()) && !isComplexType(self.scalar_type())) {

@@ -310,6 +310,31 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   return self;
 }
 
+Tensor unfold_backward(const Tensor& grad_in, IntArrayRef input_sizes, int64_t dim, int64_t size, int64_t step) {
+  DeviceOf guard(grad_in);
+  Tensor result = empty_npu(input_sizes, grad_in.scalar_type(), grad_in.device());
+  if (result.numel() == 0) return result;
+  OpCommand cmd;
+  cmd.Name("UnfoldGrad").Input(grad_in).Input(input_sizes).Output(result).Attr("dim", wrapped(result, dim));
+  cmd.Attr("size", size).Attr("step", step).Run();
+  return result;
+}
+
+Tensor trace(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
+  return self.diagonal().sum();
+}
+
+// The first `size` coordinates, filled up with fill_value.
+Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
+  TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
+  const Tensor found = self.nonzero();
+  Tensor result = at::full({size, self.dim()}, fill_value, found.options());
+  const int64_t count = std::min(size, found.size(0));
+  result.narrow(0, 0, count).copy_(found.narrow(0, 0, count));
+  return result;
+}
+
 Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == kLong || repeats.scalar_type() == kInt, "repeats has to be Long or Int tensor");

@@ -10,6 +10,7 @@
 #include <NPUNativeFunctions.h>
 
 #include <functional>
+#include <limits>
 #include <tuple>
 
 namespace at::native::npu {
@@ -85,6 +86,19 @@ Tensor& elementwise_grad_out(const char* ir, const Tensor& grad_output, const Te
   return grad_input;
 }
 
+void check_class_operands(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight) {
+  TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "input tensor should be 1D or 2D");
+  TORCH_CHECK(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported");
+  TORCH_CHECK(self.dim() == 1 || target.dim() == 1 || self.size(0) == 1, "size mismatch (got input: ", self.sizes(),
+              ", target: ", target.sizes(), ")");
+  TORCH_CHECK(self.dim() == 1 || self.size(0) == target.numel(), "size mismatch (got input: ", self.sizes(),
+              ", target: ", target.sizes(), ")");
+  TORCH_CHECK(isIntegralType(target.scalar_type(), false), "expected target dtype to be an integer type, but got ",
+              target.scalar_type());
+  TORCH_CHECK(!weight.has_value() || !weight->defined() || (weight->dim() == 1 && weight->numel() == self.size(-1)),
+              "weight tensor should be defined either for all ", self.size(-1), " classes or no classes");
+}
+
 const AddAttrs kNone = [](OpCommand&) {};
 
 AddAttrs number(const char* name, double value) {
@@ -158,6 +172,58 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& se
   }
   cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Run();
   return dx;
+}
+
+// Upstream's meta function would refuse int32 targets, which the device takes.
+std::tuple<Tensor, Tensor> nll_loss(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
+                                    int64_t reduction, int64_t ignore_index) {
+  DeviceOf guard(self);
+  check_class_operands(self, target, weight);
+  const bool per_sample = reduction == Reduction::None && self.dim() == 2;
+  const Tensor loss = per_sample ? empty_npu({self.size(0)}, self.scalar_type(), self.device())
+                                 : empty_npu(IntArrayRef{}, self.scalar_type(), self.device());
+  const Tensor total = empty_npu(IntArrayRef{}, self.scalar_type(), self.device());
+  if (target.numel() == 0) {
+    loss.fill_(reduction == Reduction::Mean ? std::numeric_limits<double>::quiet_NaN() : 0.0);
+    total.zero_();
+    return {loss, total};
+  }
+  OpCommand cmd;
+  cmd.Name("NLLLoss").Input(self).Input(target).InputOptional(weight).Output(loss).Output(total);
+  cmd.Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
+  return {loss, total};
+}
+
+std::tuple<Tensor&, Tensor&> nll_loss_out(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
+                                          int64_t reduction, int64_t ignore_index, Tensor& output,
+                                          Tensor& total_weight) {
+  const auto [loss, total] = npu::nll_loss(self, target, weight, reduction, ignore_index);
+  output.resize_(loss.sizes());
+  total_weight.resize_(total.sizes());
+  output.copy_(loss);
+  total_weight.copy_(total);
+  return std::forward_as_tuple(output, total_weight);
+}
+
+Tensor& nll_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                              const std::optional<Tensor>& weight, int64_t reduction, int64_t ignore_index,
+                              const Tensor& total_weight, Tensor& grad_input) {
+  DeviceOf guard(self);
+  check_class_operands(self, target, weight);
+  grad_input.resize_(self.sizes());
+  if (target.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).InputOptional(weight).Input(total_weight);
+    cmd.Output(grad_input).Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
+  }
+  return grad_input;
+}
+
+Tensor nll_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                         const std::optional<Tensor>& weight, int64_t reduction, int64_t ignore_index,
+                         const Tensor& total_weight) {
+  Tensor dx = empty_as(self);
+  return npu::nll_loss_backward_out(grad_output, self, target, weight, reduction, ignore_index, total_weight, dx);
 }
 
 std::tuple<Tensor, Tensor> nll_loss2d(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,

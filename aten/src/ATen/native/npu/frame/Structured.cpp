@@ -27,4 +27,14 @@ void resize_out(const Tensor& out, IntArrayRef sizes, IntArrayRef strides, const
   }
 }
 
+Tensor new_output(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options) {
+  const ScalarType dtype = typeMetaToScalarType(options.dtype());
+  if (!strides.empty()) return empty_npu(sizes, strides, dtype, options.device());
+  Tensor out = empty_npu(sizes, dtype, options.device());
+  if (const auto format = options.memory_format_opt(); format.has_value() && *format != MemoryFormat::Contiguous) {
+    out.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  }
+  return out;
+}
+
 }  // namespace at::native::npu

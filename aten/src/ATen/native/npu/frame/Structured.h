@@ -20,6 +20,8 @@ namespace at::native::npu {
 // What upstream requires of an out= tensor before it is resized, and of an in-place operand.
 void check_inplace(const Tensor& self, IntArrayRef sizes, const TensorOptions& options);
 void resize_out(const Tensor& out, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options);
+// A new output; without strides it has the memory format of the options.
+Tensor new_output(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options);
 
 template <class Rule>
 inline constexpr bool is_iterator_rule = std::is_base_of_v<TensorIteratorBase, Rule>;
@@ -61,8 +63,7 @@ template <class Rule, size_t N>
 class Functional final : public StructuredOp<Rule, N> {
  public:
   void set_output_strided(int64_t i, IntArrayRef sizes, IntArrayRef strides, TensorOptions options) override {
-    outputs_[i] = strides.empty() ? empty_npu(sizes, typeMetaToScalarType(options.dtype()), options.device())
-                                  : empty_npu(sizes, strides, typeMetaToScalarType(options.dtype()), options.device());
+    outputs_[i] = new_output(sizes, strides, options);
     this->set_iterator_output(i, sizes, strides, options);
   }
   void set_output_raw_strided(int64_t i, IntArrayRef sizes, IntArrayRef strides, TensorOptions options) override {
