@@ -106,7 +106,7 @@ do_wheel() {
   wheel=$("$VENV/bin/python" -m tools.fork.wheel --stale) || fail "no wheel in dist"
   if [[ -n $wheel ]]; then
     stage "installing $(basename "$wheel")"
-    "$VENV/bin/python" -m pip install --quiet --no-deps --force-reinstall "$wheel"
+    "$VENV/bin/python" -m pip install --quiet --no-deps --no-compile --force-reinstall "$wheel"
   fi
 }
 

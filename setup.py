@@ -7,7 +7,7 @@
 The work is in tools/setup_helpers (switches, CMake) and tools/fork (base tree, overlay, grafts, wheel).
 """
 
-import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +19,7 @@ try:
 except ImportError:
     sys.exit("setuptools is missing: pip install -r requirements-build.txt")
 
-from tools.setup_helpers.env import PYTHON, VERSION, BuildError, Switches, build_dir, dist_dir  # noqa: E402
+from tools.setup_helpers.env import PYTHON, VERSION, BuildError, Switches, dist_dir  # noqa: E402
 
 if sys.version_info[:2] != PYTHON:
     sys.exit(
@@ -89,12 +89,7 @@ class Clean(_Step):
     description = "remove what was built; the download cache stays"
 
     def step(self):
-        for path in (build_dir() / name for name in ("base", "base.stamp", "release", "debug", "wheel.json")):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        shutil.rmtree(dist_dir(), ignore_errors=True)
+        subprocess.run(["bash", str(ROOT / "build.sh"), "clean"], check=True)
 
 
 setup(

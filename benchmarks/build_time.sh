@@ -8,7 +8,7 @@ cd "$ROOT"
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 export VENV_DIR=$WORK/venv BUILD_DIR=$WORK/build DIST_DIR=$WORK/dist
-KERNEL=aten/src/ATen/native/npu/frame/OpCommand.cpp
+KERNEL=$(find aten/src/ATen/native/npu -maxdepth 1 -name "*Kernel.cpp" -printf "%s %p\n" | sort -rn | head -1 | cut -d" " -f2)
 TEST=test/test_npu/test_network_ops/test_div.py
 
 load() { cut -d' ' -f1 /proc/loadavg; }
@@ -25,6 +25,6 @@ SECONDS=0
 bash build.sh develop
 "$VENV_DIR/bin/python" "$TEST"
 warm=$SECONDS
-printf 'changed kernel file to a finished test: %d s (limit 30), load %s\n' "$warm" "$(load)"
+printf 'changed kernel file (%s) to a finished test: %d s (limit 30), load %s\n' "${KERNEL##*/}" "$warm" "$(load)"
 
 ((cold <= 600 && warm <= 30)) || { echo 'build_time: a limit is missed' >&2; exit 1; }

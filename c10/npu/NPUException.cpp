@@ -31,9 +31,14 @@ std::string log_directory() {
   return std::string(home != nullptr ? home : "~") + "/ascend/log/plog";
 }
 
-// Codes with which the runtime reports, at a later call, what went wrong on the device.
-bool is_device_failure(aclError code) {
-  return code / 1000 == 507;
+// What a wait's code means when nothing else is said.
+std::string default_note(aclError code) {
+  if (code == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT || code == ACL_ERROR_RT_EVENT_SYNC_TIMEOUT ||
+      code == ACL_ERROR_RT_WAIT_TIMEOUT) {
+    return "the device was waited for longer than ACL_DEVICE_SYNC_TIMEOUT allows";
+  }
+  // With these the runtime reports, at a later call, what went wrong on the device.
+  return code / 1000 == 507 ? "HelpACLExecute: work that was queued earlier failed on the device" : "";
 }
 
 std::string compose(const std::string& first_line, aclError code, const std::string& note, const std::string& reason) {
@@ -226,8 +231,8 @@ std::string take_recent_error() {
 
 std::string error_hint() {
   return c10::str(
-      "The call that failed may be an earlier one: set TASK_QUEUE_ENABLE=0 (and ASCEND_LAUNCH_BLOCKING=1 for failures on "
-      "the device) and run again to have the error raised where it is caused. Host logs are in ",
+      "If the call shown here is not the one at fault, set TASK_QUEUE_ENABLE=0 (and ASCEND_LAUNCH_BLOCKING=1 for failures "
+      "on the device) and run again: the error is then raised by the call that causes it. Host logs are in ",
       log_directory(), " (older installations: /var/log/npu/slog/host-0/, files host-0*); look for ERROR.");
 }
 
@@ -235,9 +240,7 @@ namespace detail {
 
 void throw_npu_error(const SourceLocation& where, aclError code, const std::string& note) {
   const std::string first_line = c10::str(where_text(where), " NPU error, error code is ", code);
-  const std::string what =
-      note.empty() && is_device_failure(code) ? "HelpACLExecute: work that was queued earlier failed on the device" : note;
-  throw AcceleratorError(where, code, compose(first_line, code, what, take_recent_error()));
+  throw AcceleratorError(where, code, compose(first_line, code, note.empty() ? default_note(code) : note, take_recent_error()));
 }
 
 void warn_npu_error(const SourceLocation& where, aclError code) {

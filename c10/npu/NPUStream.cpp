@@ -60,13 +60,16 @@ aclrtStream create_stream(DeviceIndex device, bool high_priority) {
   activate_device();
   aclrtStream stream = nullptr;
   static const bool with_config = acl::has_function("aclrtCreateStreamWithConfig");
-  if (with_config) {
-    // ACL's priorities run from 0, the highest, to 7.
-    const uint32_t priority = high_priority ? 0 : 7;
-    NPU_CHECK(acl::aclrtCreateStreamWithConfig(&stream, priority, ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC));
-  } else {
+  if (!with_config) {
     NPU_CHECK(acl::aclrtCreateStream(&stream));
+    return stream;
   }
+  constexpr uint32_t kFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC;
+  // ACL's priorities run from 0, the highest, to 7; earlier releases take 0 only.
+  if (!high_priority && acl::aclrtCreateStreamWithConfig(&stream, 7, kFlags) == ACL_SUCCESS) {
+    return stream;
+  }
+  NPU_CHECK(acl::aclrtCreateStreamWithConfig(&stream, 0, kFlags));
   return stream;
 }
 

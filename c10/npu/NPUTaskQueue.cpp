@@ -13,6 +13,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace c10::npu {
 
@@ -34,25 +35,32 @@ struct DeferredError {
 
 std::atomic<int> devices_with_error{0};
 
-// The queue of one device; its thread starts with the first task.
+// The queue of one device; its thread starts with the first task. It runs tasks and leaves destroying them to the threads
+// that launch or wait: a task may own tensors, dropping one may need Python's lock, and a thread that holds that lock may
+// be waiting for the queue.
 class TaskQueue {
  public:
   explicit TaskQueue(DeviceIndex device) : device_(device) {}
 
   void push(QueuedTask task) {
+    FinishedTasks finished;
     std::unique_lock lock(mutex_);
     has_room_.wait(lock, [this] { return tasks_.size() < kCapacity; });
     tasks_.push_back(std::move(task));
     if (!thread_.joinable()) {
       thread_ = std::thread([this] { work(); });
     }
+    finished.swap(finished_);
     lock.unlock();
     has_work_.notify_one();
   }
 
   void wait_until_empty() {
+    FinishedTasks finished;
     std::unique_lock lock(mutex_);
     is_idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
+    finished.swap(finished_);
+    lock.unlock();
   }
 
   // The first error since the last call.
@@ -75,9 +83,12 @@ class TaskQueue {
     if (thread_.joinable()) {
       thread_.join();
     }
+    finished_.clear();
   }
 
  private:
+  using FinishedTasks = std::vector<std::unique_ptr<detail::TaskBase>>;
+
   void work() {
     c10::setThreadName("npu_queue_" + std::to_string(device_));
     std::unique_lock lock(mutex_);
@@ -92,8 +103,8 @@ class TaskQueue {
       lock.unlock();
       has_room_.notify_one();
       auto error = run(task);
-      task.task.reset();
       lock.lock();
+      finished_.push_back(std::move(task.task));
       running_ = false;
       if (error.has_value() && !error_.has_value()) {
         error_ = std::move(error);
@@ -124,6 +135,7 @@ class TaskQueue {
   std::mutex mutex_;
   std::condition_variable has_work_, has_room_, is_idle_;
   std::deque<QueuedTask> tasks_;
+  FinishedTasks finished_;
   bool running_ = false;
   bool stopping_ = false;
   std::optional<DeferredError> error_;

@@ -42,7 +42,9 @@ class TestCase(unittest.TestCase):
         if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
             self._compare_tensors(first, second, msg, atol if atol is not None else prec, rtol or 0.0, exact_dtype)
         elif isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-            self._compare_arrays(to_numpy(first), to_numpy(second), msg, prec if prec is not None else atol, rtol or 0.0)
+            self._compare_arrays(
+                to_numpy(first), to_numpy(second), msg, prec if prec is not None else atol, rtol or 0.0
+            )
         elif isinstance(first, dict) and isinstance(second, dict):
             super().assertEqual(set(first), set(second), msg)
             for key in first:
@@ -52,7 +54,9 @@ class TestCase(unittest.TestCase):
             for a, b in zip(first, second, strict=True):
                 self.assertEqual(a, b, msg, prec=prec, atol=atol, rtol=rtol, exact_dtype=exact_dtype)
         elif isinstance(first, float) and isinstance(second, (int, float)) and (prec or atol or rtol):
-            self._compare_arrays(np.asarray(first), np.asarray(second), msg, prec if prec is not None else atol, rtol or 0)
+            self._compare_arrays(
+                np.asarray(first), np.asarray(second), msg, prec if prec is not None else atol, rtol or 0
+            )
         else:
             super().assertEqual(first, second, msg)
 

@@ -92,13 +92,13 @@ class TestCustomFunction(TestCase):
                 class Function(torch.autograd.Function):
                     @staticmethod
                     @fwd(cast_inputs=cast)
-                    def forward(ctx, x):
+                    def forward(ctx, x, seen=seen):
                         seen["forward"] = (x.dtype, torch.is_autocast_enabled("npu"))
                         return x * 2
 
                     @staticmethod
                     @bwd
-                    def backward(ctx, grad):
+                    def backward(ctx, grad, seen=seen):
                         seen["backward"] = torch.is_autocast_enabled("npu")
                         return grad * 2
 

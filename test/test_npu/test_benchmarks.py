@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import _common
 from common_utils import TestCase, run_tests
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_script(name: str, *options: str) -> subprocess.CompletedProcess:

@@ -3,9 +3,9 @@
 import warnings
 
 from common_utils import TestCase, run_tests
+from torch.utils.checkpoint import _infer_device_type, checkpoint
 
 import torch
-from torch.utils.checkpoint import _infer_device_type, checkpoint
 
 
 class TestInference(TestCase):
@@ -56,7 +56,7 @@ class TestCheckpoint(TestCase):
             with self.subTest(reentrant=reentrant):
                 devices = []
 
-                def run(v):
+                def run(v, devices=devices):
                     made = torch.ones(3)
                     devices.append(made.device.type)
                     return v * made.to(v.device)
@@ -72,7 +72,7 @@ class TestCheckpoint(TestCase):
         for reentrant in (True, False):
             seen = []
 
-            def run(v):
+            def run(v, seen=seen):
                 seen.append((v @ v).dtype)
                 return (v @ v).float()
 

@@ -4,9 +4,9 @@ import collections
 import warnings
 
 from common_utils import TestCase, run_tests
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SubsetRandomSampler, TensorDataset, random_split
 
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, SubsetRandomSampler, TensorDataset, random_split
 
 Pair = collections.namedtuple("Pair", ["image", "label"])
 

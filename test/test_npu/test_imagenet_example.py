@@ -12,8 +12,7 @@ import zipfile
 from pathlib import Path
 from unittest import mock
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "imagenet"
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(EXAMPLE)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "imagenet"))
 
 import checkpoints
 import main as example
@@ -23,6 +22,7 @@ from common_utils import TestCase, run_tests
 
 import torch
 
+EXAMPLE = Path(example.__file__).parent
 SMALL = ["--arch", "resnet18", "--batch-size", "4", "--image-size", "32", "--workers", "0", "--augment", "none"]
 NUMBER = r"-?\d+\.\d+(?:e[+-]\d\d)?"
 LINE = re.compile(
@@ -38,7 +38,7 @@ def write_images(folder: Path, classes: int = 3, train: int = 8, val: int = 4) -
             place = folder / split / str(label)
             place.mkdir(parents=True)
             for number in range(count):
-                rows = [bytes([40 + 80 * label + (number + row) % 8] * 28) for row in range(28)]
+                rows = [bytes([40 + 60 * label + (number + row) % 8] * 28) for row in range(28)]
                 (place / f"{number}.png").write_bytes(make_mnist5k.grey_png(rows))
 
 
@@ -255,9 +255,9 @@ class TestDataSet(InFolder):
 
     def test_made_once_and_whole(self):
         wheel, dest = self.wheel(), self.folder / "set"
-        with mock.patch.object(make_mnist5k, "write_recipe", side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                make_mnist5k.make(dest, wheel, self.folder)
+        interrupted = mock.patch.object(make_mnist5k, "write_recipe", side_effect=KeyboardInterrupt)
+        with interrupted, self.assertRaises(KeyboardInterrupt):
+            make_mnist5k.make(dest, wheel, self.folder)
         self.assertEqual(os.listdir(self.folder), [wheel.name])
         self.assertTrue(make_mnist5k.make(dest, wheel, self.folder))
         names = {

@@ -1,4 +1,4 @@
-"""torch.npu as a module: devices, properties, typed constructors, options, and how the device type is known to torch."""
+"""torch.npu as a module: devices, properties, typed constructors, options, and how torch knows the device type."""
 
 import threading
 
@@ -12,7 +12,7 @@ class TestDevice(TestCase):
         torch.npu.set_device(0)
 
     def test_set_device_takes_strings_ints_and_devices(self):
-        for device in ("npu:1", 1, torch.device("npu:1"), "npu:{}".format(1)):
+        for device in ("npu:1", 1, torch.device("npu:1"), f"npu:{1}"):
             torch.npu.set_device(0)
             torch.npu.set_device(device)
             self.assertEqual(torch.npu.current_device(), 1)
@@ -223,6 +223,18 @@ class TestTypes(TestCase):
     def test_type_by_name(self):
         self.assertTrue(torch.ones(2).type("torch.npu.HalfTensor").is_npu)
 
+    def test_default_tensor_type(self):
+        self.addCleanup(torch.set_default_tensor_type, torch.FloatTensor)
+        for kind in (torch.npu.HalfTensor, "torch.npu.DoubleTensor"):
+            torch.set_default_tensor_type(kind)
+            made = torch.ones(2)
+            self.assertTrue(made.is_npu)
+            self.assertEqual(made.dtype, torch.half if kind is torch.npu.HalfTensor else torch.double)
+        torch.set_default_tensor_type(torch.FloatTensor)
+        self.assertEqual((torch.ones(2).device.type, torch.ones(2).dtype), ("cpu", torch.float))
+        with self.assertRaises(TypeError):
+            torch.set_default_tensor_type(torch.npu.LongTensor)
+
     def test_float64_stays_float64(self):
         value = torch.tensor([1 + 1e-12], dtype=torch.float64)
         self.assertEqual(value.to("npu").dtype, torch.float64)
@@ -302,7 +314,7 @@ class TestSyncDebug(TestCase):
 class TestAttributes(TestCase):
     def test_unknown_name(self):
         with self.assertRaisesRegex(AttributeError, "no_such_thing"):
-            torch.npu.no_such_thing
+            _ = torch.npu.no_such_thing
 
     def test_everything_listed_is_there(self):
         for name in torch.npu.__all__:

@@ -13,7 +13,7 @@ FOUND = importlib.util.find_spec("torchvision") is not None
 
 def greedy(boxes, scores, threshold):
     """Non-maximum suppression spelled out: best box first, each kept one removes what overlaps it."""
-    order = scores.sort(descending=True, stable=True)[1].tolist()
+    boxes, order = boxes.tolist(), scores.sort(descending=True, stable=True)[1].tolist()
     kept = []
     while order:
         best = order.pop(0)
@@ -22,9 +22,9 @@ def greedy(boxes, scores, threshold):
         left = []
         for other in order:
             b = boxes[other]
-            width = max(0.0, float(min(a[2], b[2]) - max(a[0], b[0])))
-            height = max(0.0, float(min(a[3], b[3]) - max(a[1], b[1])))
-            both = float((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]))
+            width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
+            height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+            both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
             if width * height / (both - width * height) <= threshold:
                 left.append(other)
         order = left

@@ -94,6 +94,20 @@ def compute_of(op: IrOp, outputs: list[str]) -> str:
     return f"{outputs[0]}.scalar_type()"
 
 
+def issue_fast(op: IrOp, arguments: str, dtype: str, target: str, indent: str) -> list[str]:
+    """Statements that issue an entry for operands that passed fast_operands: by the plain launch where the first
+    case has tensors only, else by issue()."""
+    general = f"issue({dtype}, {arguments}, {target});"
+    case = op.cases[0]
+    names = {a.name: a.type for a in op.group.functional.func.arguments.flat_all}
+    plain = all(i in names and is_tensor(names[i]) and not isinstance(names[i], OptionalType) for i in case.inputs)
+    if not plain or case.attrs or case.compute or not 1 <= len(case.inputs) <= 3:
+        return [indent + general]
+    condition = f"{case.when} && " if case.when else ""
+    call = f'issue_plain("{case.ir}", {target}, {", ".join(case.inputs)})'
+    return [f"{indent}if (!({condition}{call})) {general}"]
+
+
 def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
     with native_function_manager(f):
         sig = signature(f)
@@ -111,7 +125,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 body += [
                     f"  if (fast_operands({classes(op.fast)}, {fast_call})) {{",
                     f"    at::Tensor out = empty_as({plain[0]}, {result});",
-                    f"    issue({plain[0]}.scalar_type(), {call}, out);",
+                    *issue_fast(op, call, f"{plain[0]}.scalar_type()", "out", "    "),
                     "    return out;",
                     "  }",
                 ]
@@ -120,7 +134,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 same = f"fast_target({target}, {result}, {fast_call})"
                 body += [
                     f"  if (fast_operands({classes(op.fast)}, {fast_call}) && {same}) {{",
-                    f"    issue({plain[0]}.scalar_type(), {call}, {target});",
+                    *issue_fast(op, call, f"{plain[0]}.scalar_type()", target, "    "),
                     f"    return {target};",
                     "  }",
                 ]

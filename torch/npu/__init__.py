@@ -12,12 +12,12 @@ import threading
 import traceback
 from typing import Any
 
-import torch
 from torch._utils import _LazySeedTracker
+
+import torch
 
 from . import _C  # noqa: F401  (adds torch._C._npu_*)
 from ._utils import _get_device_index
-
 
 _initialized = False
 _tls = threading.local()
@@ -65,7 +65,7 @@ def is_initialized() -> bool:
 
 
 def _lazy_call(callable, **kwargs) -> None:
-    r"""Run ``callable`` now if the NPU is initialised, else when it becomes so (``seed``/``seed_all`` keep the last)."""
+    r"""Run ``callable`` now if the NPU is initialised, else once it is; of ``seed``/``seed_all`` calls the last one."""
     with _initialization_lock:
         if is_initialized():
             callable()

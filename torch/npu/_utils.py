@@ -30,7 +30,5 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     elif device is not None:
         raise ValueError(f"Expected a npu device, a string, an int or None, but got: {device!r}")
     if not optional:
-        raise ValueError(
-            f"Expected a torch.device with a specified index or an integer, but got: {device}"
-        )
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
     return torch.npu.current_device()

@@ -3,6 +3,7 @@ r"""Memory of the NPUs: the caching allocator's counters and switches, and those
 import pickle
 import sys
 from typing import Any
+
 from typing_extensions import deprecated
 
 import torch
@@ -183,13 +184,17 @@ def reset_peak_host_memory_stats() -> None:
     torch._C._npu_resetPeakHostMemoryStats()
 
 
-@deprecated("`torch.npu.reset_max_memory_allocated` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning)
+@deprecated(
+    "`torch.npu.reset_max_memory_allocated` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning
+)
 def reset_max_memory_allocated(device: Any = None) -> None:
     r"""Deprecated; see :func:`reset_peak_memory_stats`."""
     reset_peak_memory_stats(device)
 
 
-@deprecated("`torch.npu.reset_max_memory_cached` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning)
+@deprecated(
+    "`torch.npu.reset_max_memory_cached` resets all peaks; use `reset_peak_memory_stats`", category=FutureWarning
+)
 def reset_max_memory_cached(device: Any = None) -> None:
     r"""Deprecated; see :func:`reset_peak_memory_stats`."""
     reset_peak_memory_stats(device)

@@ -27,7 +27,8 @@ class Stream(torch.Stream):
         index = _get_device_index(device, optional=True)
         if index < 0:
             index = torch.npu.current_device()
-        return super().__new__(cls, device=torch.device("npu", index), priority=priority, **kwargs)
+        # There are two levels, 0 and the more urgent -1; torch.Stream refuses what is above 0.
+        return super().__new__(cls, device=torch.device("npu", index), priority=min(priority, 0), **kwargs)
 
     @property
     def npu_stream(self) -> int:

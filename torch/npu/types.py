@@ -2,9 +2,10 @@ r"""``torch.npu.FloatTensor`` and its siblings, the typed constructors and stora
 
 from typing import Any
 
-import torch
 from torch._utils import classproperty
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
+
+import torch
 
 
 class _LegacyTensorMeta(type):

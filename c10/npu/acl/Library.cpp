@@ -62,6 +62,11 @@ std::string path_of(void* address, const std::string& otherwise) {
   return ::dladdr(address, &info) && info.dli_fname ? info.dli_fname : otherwise;
 }
 
+// dlerror() begins with the path, which our own texts name already.
+std::string without_prefix(const std::string& text, const std::string& path) {
+  return text.compare(0, path.size() + 2, path + ": ") == 0 ? text.substr(path.size() + 2) : text;
+}
+
 std::vector<std::string> cann_candidates() {
   std::vector<std::string> paths;
   for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
@@ -83,7 +88,7 @@ void* open_cann(std::string& path, std::vector<Attempt>& attempts) {
     void* handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       const char* why = ::dlerror();
-      attempts.push_back({candidate, why ? why : "cannot be opened"});
+      attempts.push_back({candidate, without_prefix(why ? why : "cannot be opened", candidate)});
       continue;
     }
     if (::dlsym(handle, "aclsimGetCounters")) {

@@ -79,8 +79,9 @@ py::dict segment_dict(const allocator::SegmentInfo& segment, Frames& frames) {
 }
 
 py::dict trace_dict(const allocator::TraceEntry& entry, Frames& frames) {
-  constexpr std::array kActions = {"alloc",       "free_requested", "free_completed", "segment_alloc", "segment_free",
-                                   "segment_map", "segment_unmap",  "snapshot",       "oom"};
+  constexpr std::array kActions = {"alloc",         "free_requested", "free_completed",
+                                   "segment_alloc", "segment_free",   "segment_map",
+                                   "segment_unmap", "snapshot",       "oom"};
   py::dict d;
   d["action"] = kActions.at(static_cast<size_t>(entry.action_));
   d[entry.action_ == allocator::TraceEntry::OOM ? "device_free" : "addr"] = entry.addr_;

@@ -1,5 +1,5 @@
-// Bindings of streams. torch.npu.Stream and Event are Python subclasses of torch.Stream and torch.Event, which reach the
-// device through the device guard; here is what those do not offer.
+// Bindings of streams. torch.npu.Stream and Event are Python subclasses of torch.Stream and torch.Event, which reach
+// the device through the device guard; here is what those do not offer.
 
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUStream.h>
@@ -23,7 +23,8 @@ const c10::npu::NPUEvent& event_of(uintptr_t event_id) {
 
 py::tuple pack(const NPUStream& stream) {
   const auto data = stream.pack3();
-  return py::make_tuple(data.stream_id, static_cast<int64_t>(data.device_index), static_cast<int64_t>(data.device_type));
+  return py::make_tuple(data.stream_id, static_cast<int64_t>(data.device_index),
+                        static_cast<int64_t>(data.device_type));
 }
 
 uintptr_t handle(const NPUStream& stream) { return reinterpret_cast<uintptr_t>(stream.stream()); }
@@ -41,15 +42,12 @@ void set_stream(int64_t stream_id, int64_t device_index, int64_t device_type) {
 
 void bind_streams(py::module_& m) {
   const auto index = [](int64_t i) { return static_cast<DeviceIndex>(i); };
-  m.def("_npu_getCurrentStream", torch::wrap_pybind_function([index](int64_t i) {
-          return pack(c10::npu::getCurrentNPUStream(index(i)));
-        }));
-  m.def("_npu_getDefaultStream", torch::wrap_pybind_function([index](int64_t i) {
-          return pack(c10::npu::getDefaultNPUStream(index(i)));
-        }));
-  m.def("_npu_getCurrentRawStream", torch::wrap_pybind_function([index](int64_t i) {
-          return handle(c10::npu::getCurrentNPUStream(index(i)));
-        }));
+  m.def("_npu_getCurrentStream",
+        torch::wrap_pybind_function([index](int64_t i) { return pack(c10::npu::getCurrentNPUStream(index(i))); }));
+  m.def("_npu_getDefaultStream",
+        torch::wrap_pybind_function([index](int64_t i) { return pack(c10::npu::getDefaultNPUStream(index(i))); }));
+  m.def("_npu_getCurrentRawStream",
+        torch::wrap_pybind_function([index](int64_t i) { return handle(c10::npu::getCurrentNPUStream(index(i))); }));
   m.def("_npu_getStreamFromExternal", torch::wrap_pybind_function([index](uintptr_t pointer, int64_t i) {
           return pack(c10::npu::getStreamFromExternal(reinterpret_cast<aclrtStream>(pointer), index(i)));
         }));

@@ -1,6 +1,7 @@
 # From the bytes of one file to the bytes of its npu version and a report; nothing here touches the file system.
 """Conversion of one source: fast path, rules in order, result."""
 
+import inspect
 import re
 import sys
 import threading
@@ -24,6 +25,7 @@ _WORDS = r"cuda|nccl|\bapex\b|\bgpu:|DataParallel|GradScaler|cudnn|\bamp_C\b"
 _NPU_WORDS = re.compile(rb"(?<![A-Za-z0-9])npu(?![A-Za-z0-9])|hccl|torch_npu|is_npu|NpuFused")
 _NPU_NAMES = {"is_npu_available", "is_torch_npu_available", "is_ascend_npu_available", "torch_npu"}
 _DEEP = 12000  # libcst recurses several frames per node; Python's default of 1000 stops at long "elif" chains
+_SHALLOW = 300  # nesting that the main thread's stack takes with ease
 
 
 class Converter:
@@ -59,7 +61,7 @@ class Converter:
             source = Source(raw)
             if not is_main and not self.is_interesting(source.data):
                 return raw, report
-            new = with_deep_stack(self._convert_source, source, report, is_main, _compiles(source.data))
+            new = with_room(source.data, self._convert_source, source, report, is_main, _compiles(source.data))
         except SourceError as error:
             report.status, report.reason = "failed", str(error)
             return raw, report
@@ -124,9 +126,11 @@ def names_npu(unit: Unit) -> int | None:
 
 
 def _compiles(data: bytes) -> bool:
-    """Whether this Python compiles a text; RecursionError where it nests deeper than any Python would take.
+    """Whether this Python compiles a text.
 
-    libcst's parser needs quadratic time and much stack for such texts, so they must not reach it.
+    Raises:
+        RecursionError: it nests deeper than Python takes. libcst's parser needs quadratic time and much stack for such
+            texts, so they must not reach it.
     """
     try:
         with warnings.catch_warnings():
@@ -139,8 +143,33 @@ def _compiles(data: bytes) -> bool:
     return True
 
 
-def with_deep_stack(function, *args):
-    """Call ``function`` with room for deep trees: a large stack and a high recursion limit, in a thread of its own."""
+def _is_deep(data: bytes) -> bool:
+    """Whether a text nests so deep that it needs a larger stack; asks Python's compiler, with little room to recurse."""
+    limit = sys.getrecursionlimit()
+    frames = len(inspect.stack(0))
+    try:
+        sys.setrecursionlimit(frames + _SHALLOW // 3)
+        _compiles(data)
+    except RecursionError:
+        return True
+    finally:
+        sys.setrecursionlimit(limit)
+    return False
+
+
+def with_room(data: bytes, function, *args):
+    """Call ``function`` on a text with a recursion limit (and, for deep texts, a thread with a stack) that it fits in."""
+    limit = sys.getrecursionlimit()
+    try:
+        if _is_deep(data):
+            return _in_thread(function, *args)
+        sys.setrecursionlimit(max(limit, _DEEP))
+        return function(*args)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _in_thread(function, *args):
     result: list = []
 
     def run():
@@ -149,15 +178,14 @@ def with_deep_stack(function, *args):
         except BaseException as error:  # handed to the caller's thread below
             result.append((None, error))
 
-    limit, size = sys.getrecursionlimit(), threading.stack_size(256 * 1024 * 1024)
+    size = threading.stack_size(256 * 1024 * 1024)
     try:
-        sys.setrecursionlimit(max(limit, _DEEP))
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEP))
         thread = threading.Thread(target=run, name="ms_fmk_transplt")
         thread.start()
         thread.join()
     finally:
         threading.stack_size(size)
-        sys.setrecursionlimit(limit)
     value, error = result[0]
     if error is not None:
         raise error

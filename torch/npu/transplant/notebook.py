@@ -5,7 +5,7 @@
 import json
 import re
 
-from .convert import Converter, with_deep_stack
+from .convert import Converter, with_room
 from .records import FileReport
 from .source import Source, SourceError
 
@@ -34,7 +34,7 @@ def convert(converter: Converter, raw: bytes, path: str, is_main: bool = False) 
         position += len(piece.encode("utf-8")) + 1
     try:
         source = Source(("\n".join(masked) + "\n").encode("utf-8"))
-        unit = with_deep_stack(converter.rewrite, source, report)
+        unit = with_room(source.data, converter.rewrite, source, report)
     except (SourceError, RecursionError) as error:
         report.status, report.reason = "failed", str(error)
         return raw, report

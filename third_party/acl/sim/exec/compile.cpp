@@ -2,10 +2,12 @@
 
 #include "runtime/config.h"
 #include "runtime/log.h"
+#include "runtime/thread_local.h"
 
 #include <c10/util/SmallVector.h>
 
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 
@@ -71,7 +73,14 @@ Shard& shard_of(uint64_t hash) {
 }
 
 constexpr size_t kRecent = 1024;
-thread_local const CompiledOp* recent[kRecent] = {};
+SIM_THREAD_LOCAL const CompiledOp** recent = nullptr;  // kRecent entries
+
+// What a thread used last; the table goes with the thread.
+const CompiledOp** make_recent() {
+  static thread_local std::unique_ptr<const CompiledOp*[]> owner;
+  owner = std::make_unique<const CompiledOp*[]>(kRecent);
+  return recent = owner.get();
+}
 
 Operand make_operand(const Description& d, const aclTensorDesc& desc, const char* kind, size_t i) {
   Operand operand;
@@ -184,7 +193,7 @@ const CompiledOp& compiled(const Description& d, bool only_known, bool* fresh) {
   Key key;
   make_key(key, d);
   const uint64_t hash = hash_of(key.data(), key.size());
-  const CompiledOp*& mine = recent[hash % kRecent];
+  const CompiledOp*& mine = (recent ? recent : make_recent())[hash % kRecent];
   if (mine && same(*mine, hash, key)) return *mine;
   auto& shard = shard_of(hash);
   std::lock_guard<std::mutex> lock(shard.mutex);

@@ -7,6 +7,7 @@
 #include "runtime/config.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
+#include "runtime/thread_local.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -59,7 +60,7 @@ class DeviceScope {
   bool grad_, inference_, forward_grad_, recording_;
 };
 
-thread_local int team = 0;  // 0: not a worker
+SIM_THREAD_LOCAL int team = 0;  // 0: not a worker
 
 // A tiny operator on a thread of the host must not start that thread's own OpenMP team.
 class CallerTeam {

@@ -2,6 +2,7 @@
 
 #include "runtime/error.h"
 #include "runtime/ranges.h"
+#include "runtime/thread_local.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -29,8 +30,8 @@ struct Placement {
   size_t bytes = 0;
 };
 
-thread_local bool executing = false;
-thread_local Placement placement;
+SIM_THREAD_LOCAL bool executing = false;
+SIM_THREAD_LOCAL Placement placement;
 // Places handed out during this execution. A kernel that allocates through raw_allocate frees with the raw deleter,
 // which must know them from memory of its own.
 thread_local std::vector<void*> placed;

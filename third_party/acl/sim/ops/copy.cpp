@@ -1,10 +1,11 @@
 // Data movement: copies, casts, views made contiguous and written back, concatenation, and memory that is filled.
 
 #include <sim/ops/common.h>
+#include <sim/ops/tiny.h>
 
 #include <c10/util/DimVector.h>
 
-#include <numeric>
+#include <cstring>
 
 namespace acl_sim {
 namespace {
@@ -17,7 +18,13 @@ void identity(OpContext& c) {
   Tensor y = out_for(c, x);
   y.copy_(x);
 }
-SIM_OP(Identity).inputs(1).dtypes(kAllTypes).run(identity);
+bool identity_tiny(aclDataType dtype, void* out, const void* const* in, int64_t n) {
+  return tiny::with_real(dtype, [&]<class T>(T) {
+    std::memmove(out, in[0], static_cast<size_t>(n) * sizeof(T));
+    return true;
+  });
+}
+SIM_OP(Identity).inputs(1).dtypes(kAllTypes).tiny(identity_tiny).run(identity);
 
 // The output's descriptor holds the target dtype; the attribute is CANN's.
 SIM_OP(Cast).inputs(1).dtypes(kAllTypes).attrs({"dst_type:int"}).require({"dst_type"}).run(identity);

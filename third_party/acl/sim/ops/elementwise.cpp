@@ -148,7 +148,12 @@ SIM_OP(Log).inputs(1).dtypes(kFloatAndComplex).attrs({"base:float"}).run(log_bas
 void round_to(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::round_out(y, x, c.attrs().integer("decimals", 0));
+  const int64_t decimals = c.attrs().integer("decimals", 0);
+  if (decimals == 0) {
+    at::round_out(y, x);
+  } else {
+    at::round_out(y, x, decimals);
+  }
 }
 SIM_OP(Round).inputs(1).dtypes(kRealTypes).attrs({"decimals:int"}).run(round_to);
 

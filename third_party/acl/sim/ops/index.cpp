@@ -37,7 +37,7 @@ void scatter_elements(OpContext& c) {
   const Tensor index = index_in(c, 1);
   const Tensor updates = c.in(2);
   const Tensor target = in_place(c);
-  if (updates.dim() == 0 && index.dim() > 0) {
+  if (updates.dim() == 0 && (index.dim() > 0 || updates.scalar_type() != target.scalar_type())) {
     if (reduction == "none") {
       target.scatter_(axis, index, updates.item());
     } else {

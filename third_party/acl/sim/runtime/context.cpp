@@ -4,6 +4,7 @@
 #include "runtime/error.h"
 #include "runtime/handles.h"
 #include "runtime/stream.h"
+#include "runtime/thread_local.h"
 
 #include <mutex>
 
@@ -18,7 +19,7 @@ HandlePool<Context, 65536>& pool() {
 std::mutex primary_mutex;
 Context* primaries[64] = {};
 
-thread_local Context* current = nullptr;
+SIM_THREAD_LOCAL Context* current = nullptr;
 
 Context& make(Device& device, bool primary) {
   // Handles of destroyed contexts are never used again: threads may still hold them as their current one.

@@ -4,6 +4,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/process.h"
+#include "runtime/thread_local.h"
 
 #include <cerrno>
 #include <cstring>
@@ -162,6 +163,7 @@ bool Device::free(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = in_window(pointer) ? blocks_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : blocks_.end();
   if (found == blocks_.end()) return false;
+  shrinks_.fetch_add(1, std::memory_order_acq_rel);
   punch(found->first, found->second);
   file_ranges_.give(found->first, found->second);
   used_ -= found->second;
@@ -171,6 +173,7 @@ bool Device::free(void* pointer) {
 
 void Device::free_all() {
   std::lock_guard<std::mutex> lock(mutex_);
+  shrinks_.fetch_add(1, std::memory_order_acq_rel);
   for (const auto& [at, size] : blocks_) {
     punch(at, size);
     file_ranges_.give(at, size);
@@ -180,24 +183,43 @@ void Device::free_all() {
 }
 
 bool Device::contains(const void* pointer, size_t size) {
+  // Copies come from the same few blocks again and again.
+  struct Last {
+    const Device* device;
+    uint64_t shrinks;
+    size_t begin, end;
+  };
+  static SIM_THREAD_LOCAL Last last = {};
   if (!in_window(pointer)) return false;
   const auto at = static_cast<size_t>(static_cast<const char*>(pointer) - window_);
-  std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t now = shrinks();
+  if (last.device == this && last.shrinks == now && at >= last.begin && at <= last.end && size <= last.end - at) return true;
+  size_t begin = 0, end = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!find_range(at, size, &begin, &end)) return false;
+  }
+  last = {this, now, begin, end};
+  return true;
+}
+
+bool Device::find_range(size_t at, size_t size, size_t* begin, size_t* end) {
   if (at < file_bytes_) {
     auto next = blocks_.upper_bound(at);
     if (next == blocks_.begin()) return false;
-    const auto& [begin, length] = *std::prev(next);
-    return at - begin <= length && size <= length - (at - begin);
+    const auto& [start, length] = *std::prev(next);
+    *begin = start;
+    *end = start + length;
+    return at - start <= length && size <= length - (at - start);
   }
   // Neighbouring mappings form one address range, as expandable segments use them.
   auto next = reserved_.upper_bound(at);
   if (next == reserved_.begin()) return false;
-  size_t here = at;
-  const size_t end = at + size;
-  for (auto it = std::prev(next); it != reserved_.end() && it->first <= here; ++it) {
+  *begin = *end = at;
+  for (auto it = std::prev(next); it != reserved_.end() && it->first <= *end; ++it) {
     if (!it->second.mapped) return false;
-    here = it->first + it->second.mapped_size;
-    if (here >= end) return true;
+    *end = it->first + it->second.mapped_size;
+    if (*end >= at + size) return true;
   }
   return false;
 }
@@ -273,6 +295,7 @@ bool Device::unmap(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
   if (found == reserved_.end() || !found->second.mapped) return false;
+  shrinks_.fetch_add(1, std::memory_order_acq_rel);
   ::mmap(alias(pointer), found->second.mapped_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
   found->second.mapped = false;
   if (found->second.size == 0) reserved_.erase(found);

@@ -42,6 +42,8 @@ class Device {
   void free_all();
   // Whether [pointer, pointer + size) lies inside one live block or mapping.
   bool contains(const void* pointer, size_t size);
+  // Grows whenever memory that was valid ceases to be: a range found before is valid as long as it has not.
+  uint64_t shrinks() const { return shrinks_.load(std::memory_order_acquire); }
   void memory_info(size_t* free, size_t* total, size_t* peak);
   // Whole pages of the file without an address, for aclrtMallocPhysical; counted against the bound.
   size_t take_physical(size_t size);
@@ -85,6 +87,9 @@ class Device {
   size_t file_bytes_;
   int file_ = -1;
 
+  bool find_range(size_t at, size_t size, size_t* begin, size_t* end);
+
+  std::atomic<uint64_t> shrinks_{0};
   std::mutex mutex_;
   Ranges file_ranges_;
   Ranges address_ranges_;                 // window offsets behind the file's

@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "runtime/thread_local.h"
+
 namespace acl_sim {
 
 // T has a member `T* next_free`.
@@ -11,27 +13,22 @@ template <class T>
 class FreeList {
  public:
   static T* take() {
-    auto& mine = cache();
-    if (T* object = mine.head) {
-      mine.head = object->next_free;
-      --mine.count;
+    if (T* object = head_; __builtin_expect(object != nullptr, 1)) {
+      head_ = object->next_free;
+      --count_;
       return object;
     }
     return refill();
   }
 
   static void give(T* object) {
-    auto& mine = cache();
-    if (__builtin_expect(mine.count >= kMost, 0)) {
-      auto& all = common();
-      std::lock_guard<std::mutex> lock(all.mutex);
-      object->next_free = all.head;
-      all.head = object;
+    if (__builtin_expect(count_ >= kMost, 0)) {
+      give_to_all(object);
       return;
     }
-    object->next_free = mine.head;
-    mine.head = object;
-    ++mine.count;
+    object->next_free = head_;
+    head_ = object;
+    ++count_;
   }
 
  private:
@@ -41,19 +38,15 @@ class FreeList {
     std::mutex mutex;
     T* head = nullptr;
   };
-  struct Cache {
-    T* head = nullptr;
-    int count = 0;
-    ~Cache() {
-      while (head) {
-        T* object = head;
-        head = object->next_free;
-        auto& all = common();
-        std::lock_guard<std::mutex> lock(all.mutex);
-        object->next_free = all.head;
-        all.head = object;
+  // Hands a thread's list over when the thread ends; made when the thread first finds its list empty.
+  struct Heir {
+    ~Heir() {
+      while (head_) {
+        T* object = head_;
+        head_ = object->next_free;
+        give_to_all(object);
       }
-      count = kMost;  // a call after this thread's end goes to the common list
+      count_ = kMost;  // what comes later goes to the common list
     }
   };
 
@@ -61,11 +54,17 @@ class FreeList {
     static auto* value = new Common;
     return *value;
   }
-  static Cache& cache() {
-    static thread_local Cache value;
-    return value;
+
+  static void give_to_all(T* object) {
+    auto& all = common();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    object->next_free = all.head;
+    all.head = object;
   }
+
   static T* refill() {
+    static thread_local Heir heir;
+    (void)heir;
     auto& all = common();
     std::lock_guard<std::mutex> lock(all.mutex);
     if (T* object = all.head) {
@@ -74,6 +73,9 @@ class FreeList {
     }
     return new T;
   }
+
+  static inline SIM_THREAD_LOCAL T* head_ = nullptr;
+  static inline SIM_THREAD_LOCAL int count_ = 0;
 };
 
 }  // namespace acl_sim

@@ -1,6 +1,7 @@
 #include "runtime/pinned.h"
 
-#include <cstdlib>
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <new>
@@ -15,6 +16,8 @@ constexpr size_t kPage = 4096;
 struct Table {
   std::mutex mutex;
   std::map<const char*, size_t> blocks;
+  // Where blocks have ever been: most host addresses are outside, and need no lock.
+  std::atomic<const char*> lowest{reinterpret_cast<const char*>(UINTPTR_MAX)}, highest{nullptr};
 };
 
 Table& table() {
@@ -30,7 +33,10 @@ void* pinned_malloc(size_t size) {
   if (p == MAP_FAILED) throw std::bad_alloc();
   auto& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
-  t.blocks.emplace(static_cast<const char*>(p), whole);
+  const char* begin = static_cast<const char*>(p);
+  t.blocks.emplace(begin, whole);
+  if (begin < t.lowest.load()) t.lowest.store(begin);
+  if (begin + whole > t.highest.load()) t.highest.store(begin + whole);
   return p;
 }
 
@@ -46,6 +52,7 @@ bool pinned_free(void* pointer) {
 
 bool is_pinned(const void* address) {
   auto& t = table();
+  if (static_cast<const char*>(address) < t.lowest.load() || static_cast<const char*>(address) >= t.highest.load()) return false;
   std::lock_guard<std::mutex> lock(t.mutex);
   auto next = t.blocks.upper_bound(static_cast<const char*>(address));
   if (next == t.blocks.begin()) return false;

@@ -12,21 +12,19 @@
 namespace acl_sim {
 namespace detail {
 std::atomic<bool> forked_in_use{false};
+std::atomic<bool> in_use{false}, exiting{false};
 }  // namespace detail
 
 namespace {
 
-std::atomic<bool> used{false};
-std::atomic<bool> ending{false};
-
 void at_exit() {
   if (detail::forked_in_use.load()) return;  // the workers are the parent's
-  ending.store(true, std::memory_order_seq_cst);
+  detail::exiting.store(true, std::memory_order_seq_cst);
   park_workers();
 }
 
 void in_child() {
-  if (used.load()) detail::forked_in_use.store(true);
+  if (detail::in_use.load()) detail::forked_in_use.store(true);
 }
 
 }  // namespace
@@ -34,14 +32,12 @@ void in_child() {
 void mark_in_use() {
   static std::once_flag once;
   std::call_once(once, [] {
-    used.store(true);
+    detail::in_use.store(true);
     ::pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(at_exit);
   });
 }
 
-bool in_use() { return used.load(std::memory_order_relaxed); }
-bool exiting() { return ending.load(std::memory_order_seq_cst); }
 bool forked_in_use() { return detail::forked_in_use.load(std::memory_order_relaxed); }
 
 }  // namespace acl_sim

@@ -107,53 +107,79 @@ bool Stream::caller_may_run(const Task& task) const {
 }
 
 void Stream::submit(Task& task) {
-  if (__builtin_expect(exiting(), 0)) {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  if ((word & (kRunning | kQueued)) == 0 && caller_may_run(task)) {
+    const uint64_t next = word + (uint64_t{1} << kShift);
+    if (word_.compare_exchange_strong(word, next | kRunning, std::memory_order_acq_rel)) {
+      task.id = next >> kShift;
+      if (__builtin_expect(exiting(), 0)) {
+        drop(task);
+      } else {
+        if (task.kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
+        execute(task);
+      }
+      complete(task.id);
+      give_back_token();
+      return;
+    }
+  }
+  enqueue(task);
+}
+
+void Stream::enqueue(Task& task) {
+  if (exiting()) {
     drop(task);
     return;
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!running_ && !head_ && caller_may_run(task)) {
-    task.id = ++submitted_;
-    running_ = true;
-    lock.unlock();
-    if (task.kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
-    execute(task);
-    lock.lock();
-    finish(task);
-    running_ = false;
-    if (head_) wake_worker();
-    return;
-  }
   if (queued_.load(std::memory_order_relaxed) >= kMostQueued) wait_for_room(lock);
   if (!task.tiny) host_team.store(omp_get_max_threads(), std::memory_order_relaxed);
   Task* node = take_node();
+  uint64_t word = word_.load(std::memory_order_relaxed), next = 0;
+  do {
+    next = (word + (uint64_t{1} << kShift)) | kQueued;
+  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
+  task.id = next >> kShift;
   std::memcpy(static_cast<void*>(node), &task, sizeof(Task));
-  node->id = task.id = ++submitted_;
   node->next = nullptr;
   (tail_ ? tail_->next : head_) = node;
   tail_ = node;
   queued_.fetch_add(1, std::memory_order_release);
-  if (!running_) wake_worker();
+  if (!(next & kRunning)) wake_worker();
 }
 
+void Stream::give_back_token() {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  while (!(word & kQueued)) {
+    if (word_.compare_exchange_weak(word, word & ~kRunning, std::memory_order_acq_rel)) return;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  give_back_token_locked();
+  if (head_) wake_worker();
+}
+
+void Stream::give_back_token_locked() { word_.fetch_and(head_ ? ~kRunning : ~(kRunning | kQueued), std::memory_order_acq_rel); }
+
 void Stream::wait_for_room(std::unique_lock<std::mutex>& lock) {
-  ++waiters_;
+  waiters_.fetch_add(1);
   while (queued_.load(std::memory_order_relaxed) > kMostQueued / 2 && !exiting()) done_.wait_for(lock, kSlice);
-  --waiters_;
+  waiters_.fetch_sub(1);
 }
 
 Task* Stream::take_node() {
   if (!free_nodes_) {
     constexpr int kChunk = 32;
     auto* chunk = new Task[kChunk];  // nodes are reused as long as the process lives
-    for (int i = 0; i < kChunk; ++i) {
-      chunk[i].next = free_nodes_;
-      free_nodes_ = &chunk[i];
-    }
+    for (int i = 0; i < kChunk; ++i) recycle(&chunk[i]);
   }
   Task* node = free_nodes_;
   free_nodes_ = node->next;
   return node;
+}
+
+void Stream::recycle(Task* task) {
+  task->next = free_nodes_;
+  free_nodes_ = task;
 }
 
 Task* Stream::pop() {
@@ -164,26 +190,20 @@ Task* Stream::pop() {
   return task;
 }
 
-uint64_t Stream::last_submitted() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return submitted_;
-}
-
-bool Stream::idle() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return completed_.load(std::memory_order_acquire) == submitted_;
-}
-
 // ---- running
 
-void Stream::finish(Task& task) {
-  completed_.store(task.id, std::memory_order_release);
-  if (waiters_ > 0) done_.notify_all();
+void Stream::complete(uint64_t id) {
+  completed_.store(id, std::memory_order_seq_cst);
+  if (__builtin_expect(waiters_.load(std::memory_order_seq_cst) > 0, 0)) {
+    // A waiter between its last look and its sleep holds the mutex.
+    { std::lock_guard<std::mutex> lock(mutex_); }
+    done_.notify_all();
+  }
 }
 
 void Stream::execute(Task& task) {
-  const bool skip = device->lost.load(std::memory_order_relaxed) || (stop_on_failure_ && error_ != ACL_SUCCESS) ||
-                    abort_.load(std::memory_order_relaxed);
+  const bool skip = device->lost.load(std::memory_order_relaxed) || abort_.load(std::memory_order_relaxed) ||
+                    (stop_on_failure_.load(std::memory_order_relaxed) && error_.load(std::memory_order_relaxed) != ACL_SUCCESS);
   if (__builtin_expect(skip, 0)) {
     if (device->lost.load(std::memory_order_relaxed)) set_error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", device->id), nullptr);
     drop(task);
@@ -227,46 +247,46 @@ void Stream::execute(Task& task) {
 }
 
 void Stream::run_head(std::unique_lock<std::mutex>& lock) {
-  running_ = true;
+  word_.fetch_or(kRunning, std::memory_order_acq_rel);
   Task* task = pop();
   lock.unlock();
   if (task->kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
   execute(*task);
+  complete(task->id);
   lock.lock();
-  finish(*task);
-  task->next = free_nodes_;
-  free_nodes_ = task;
-  running_ = false;
+  recycle(task);
+  give_back_token_locked();
 }
 
 bool Stream::wait(uint64_t id, int64_t timeout_ms) {
   if (completed_.load(std::memory_order_acquire) >= id) return true;
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
+  const auto done = [&] { return completed_.load(std::memory_order_seq_cst) >= id; };
   std::unique_lock<std::mutex> lock(mutex_);
   bool spun = false;
-  while (completed_.load(std::memory_order_acquire) < id && !exiting()) {
+  while (!done() && !exiting()) {
     if (timeout_ms >= 0 && Clock::now() >= end) return false;
-    if (!running_ && head_ && caller_may_run(*head_)) {
+    if (!running() && head_ && caller_may_run(*head_)) {
       run_head(lock);
       spun = false;
       // The worker takes over only where this thread stops: at a large task, or at its own target.
-      if (head_ && (!caller_may_run(*head_) || completed_.load(std::memory_order_relaxed) >= id)) wake_worker();
+      if (head_ && (!caller_may_run(*head_) || done())) wake_worker();
       continue;
     }
     if (!spun) {
       spun = true;
       lock.unlock();
-      spin(kWaiterSpin, true, [&] { return completed_.load(std::memory_order_acquire) >= id; });
+      spin(kWaiterSpin, true, done);
       lock.lock();
       continue;
     }
-    ++waiters_;
-    if (timeout_ms < 0) {
-      done_.wait_for(lock, std::chrono::seconds(1));  // sliced so that an exiting process is noticed
-    } else {
-      done_.wait_until(lock, end);
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    if (!done()) {
+      // Sliced, so that an exiting process is noticed.
+      const auto until = Clock::now() + std::chrono::seconds(1);
+      done_.wait_until(lock, timeout_ms >= 0 && end < until ? end : until);
     }
-    --waiters_;
+    waiters_.fetch_sub(1, std::memory_order_seq_cst);
   }
   return true;
 }
@@ -297,7 +317,7 @@ void Stream::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   bool may_spin = false;
   for (;;) {
-    if (exiting() || !head_ || running_) {
+    if (exiting() || !head_ || running()) {
       if (may_spin && !exiting()) {
         may_spin = false;
         lock.unlock();
@@ -310,20 +330,19 @@ void Stream::work() {
       worker_sleeps_ = false;
       continue;
     }
-    active_workers.fetch_add(1, std::memory_order_seq_cst);
-    running_ = true;
+    active_workers.fetch_add(1, std::memory_order_relaxed);
+    word_.fetch_or(kRunning, std::memory_order_seq_cst);
     while (head_ && !exiting()) {
       Task* task = pop();
       lock.unlock();
       if (!task->tiny) set_team_for_task();
       execute(*task);
+      complete(task->id);
       lock.lock();
-      finish(*task);
-      task->next = free_nodes_;
-      free_nodes_ = task;
+      recycle(task);
     }
-    running_ = false;
-    active_workers.fetch_sub(1, std::memory_order_seq_cst);
+    give_back_token_locked();
+    active_workers.fetch_sub(1, std::memory_order_relaxed);
     may_spin = true;
   }
 }
@@ -351,11 +370,6 @@ void park_workers() {
   });
 }
 
-bool Stream::running() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return running_;
-}
-
 // ---- errors
 
 void Stream::set_error(aclError code, const std::string& text, const Task* task) {
@@ -366,9 +380,9 @@ void Stream::set_error(aclError code, const std::string& text, const Task* task)
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (error_ == ACL_SUCCESS) {
-      error_ = code;
+    if (error_.load() == ACL_SUCCESS) {
       error_text_ = text;
+      error_.store(code, std::memory_order_release);
     }
   }
   if (auto callback = exception_callback.load(std::memory_order_acquire); callback && task) {
@@ -379,20 +393,15 @@ void Stream::set_error(aclError code, const std::string& text, const Task* task)
 }
 
 aclError Stream::take_error(std::string* text) {
+  if (error_.load(std::memory_order_acquire) == ACL_SUCCESS) return ACL_SUCCESS;
   std::lock_guard<std::mutex> lock(mutex_);
-  const aclError code = error_;
-  if (code != ACL_SUCCESS) {
-    *text = std::move(error_text_);
-    error_text_.clear();
-    error_ = ACL_SUCCESS;
-  }
+  const aclError code = error_.exchange(ACL_SUCCESS);
+  *text = std::move(error_text_);
+  error_text_.clear();
   return code;
 }
 
-void Stream::set_stop_on_failure(bool stop) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  stop_on_failure_ = stop;
-}
+void Stream::set_stop_on_failure(bool stop) { stop_on_failure_.store(stop); }
 
 // ---- life
 
@@ -404,28 +413,22 @@ void Stream::prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_
   number = next_number.fetch_add(1);
   overflow_check.store(false);
   report = nullptr;
-  stop_on_failure_ = false;
-  error_ = ACL_SUCCESS;
+  stop_on_failure_.store(false);
+  error_.store(ACL_SUCCESS);
   error_text_.clear();
 }
 
 void Stream::abort() {
   std::unique_lock<std::mutex> lock(mutex_);
   abort_.store(true);
-  Task* left = head_;
-  head_ = tail_ = nullptr;
-  queued_.store(0);
-  while (left) {
-    Task* task = left;
-    left = task->next;
+  while (head_) {
+    Task* task = pop();
     drop(*task);
-    task->next = free_nodes_;
-    free_nodes_ = task;
+    recycle(task);
   }
-  ++waiters_;
-  while (running_ && !exiting()) done_.wait_for(lock, kSlice);
-  --waiters_;
-  completed_.store(submitted_, std::memory_order_release);
+  while (running() && !exiting()) done_.wait_for(lock, std::chrono::milliseconds(2));
+  if (!running()) give_back_token_locked();
+  completed_.store(last_submitted(), std::memory_order_seq_cst);
   abort_.store(false);
   done_.notify_all();
 }

@@ -2,10 +2,16 @@
 // Streams: ordered queues of tasks, independent of each other.
 //
 // Note [Who runs a task]
-// Only the holder of a stream's token (`running_`) takes tasks from its head, one after another, so the order of a
-// stream never depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread,
-// for a tiny task on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever
-// lets go of the token while tasks are left wakes the worker, so no task waits for a thread that does not come.
+// Only the holder of a stream's token takes tasks from its head, one after another, so the order of a stream never
+// depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread, for a tiny task
+// on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever lets go of the
+// token while tasks are left wakes the worker, so no task waits for a thread that does not come.
+//
+// Note [The word]
+// `word_` holds the token (kRunning), whether anything is queued (kQueued), and the number of tasks submitted. A tiny
+// task on an idle stream needs no lock: one exchange takes the number and the token together, which only succeeds
+// while nobody runs and nothing is queued. Everything else happens under the mutex: queueing, taking the token for
+// queued tasks, and clearing kQueued. So numbers are given in the order in which tasks run.
 
 #include <acl/acl.h>
 
@@ -37,9 +43,9 @@ struct Stream {
   void submit(Task& task);
   // Waits until the task `id` is done, or for timeout_ms (negative: as long as it takes); false if time ran out.
   bool wait(uint64_t id, int64_t timeout_ms);
-  uint64_t last_submitted();
-  bool idle();
-  bool running();  // whether some thread runs a task of it now
+  uint64_t last_submitted() const { return word_.load(std::memory_order_acquire) >> kShift; }
+  bool idle() const { return completed_.load(std::memory_order_acquire) >= last_submitted(); }
+  bool running() const { return word_.load(std::memory_order_seq_cst) & kRunning; }  // some thread runs a task of it now
 
   // The first error since the last call, cleared; its text goes with it.
   aclError take_error(std::string* text);
@@ -52,34 +58,40 @@ struct Stream {
   // Drops queued tasks and interrupts one that hangs.
   void abort();
   bool aborting() const { return abort_.load(std::memory_order_relaxed); }
-  void wake_worker();
 
  private:
+  static constexpr uint64_t kRunning = 1, kQueued = 2;
+  static constexpr int kShift = 2;
+
   void execute(Task& task);
-  void finish(Task& task);
+  void complete(uint64_t id);
   bool caller_may_run(const Task& task) const;
   void run_head(std::unique_lock<std::mutex>& lock);
+  void give_back_token();         // without the mutex
+  void give_back_token_locked();  // with it
+  void recycle(Task* task);
+  void enqueue(Task& task);
   void start_worker();
   void work();
+  void wake_worker();
   void wait_for_room(std::unique_lock<std::mutex>& lock);
   Task* take_node();
   Task* pop();
 
+  std::atomic<uint64_t> word_{0};
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<aclError> error_{ACL_SUCCESS};
+  std::atomic<bool> stop_on_failure_{false};
+  std::atomic<bool> abort_{false};
+  std::atomic<int> waiters_{0};
+  std::atomic<uint32_t> queued_{0};
   std::mutex mutex_;
   std::condition_variable work_, done_;
   Task* head_ = nullptr;
   Task* tail_ = nullptr;
   Task* free_nodes_ = nullptr;
-  uint64_t submitted_ = 0;
-  std::atomic<uint64_t> completed_{0};
-  std::atomic<uint32_t> queued_{0};
-  std::atomic<bool> abort_{false};
-  bool running_ = false;
   bool worker_started_ = false;
   bool worker_sleeps_ = false;
-  bool stop_on_failure_ = false;
-  int waiters_ = 0;
-  aclError error_ = ACL_SUCCESS;
   std::string error_text_;
 };
 

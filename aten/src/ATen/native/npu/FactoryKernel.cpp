@@ -66,12 +66,20 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
 }
 
 Tensor& zero_(Tensor& self) {
-  fill_with(self, 0);
+  if (self.numel() == 0) return self;
+  DeviceOf guard(self);
+  OpCommand cmd;
+  cmd.Name("ZerosLike");
+  if (self.is_non_overlapping_and_dense()) {
+    cmd.OutputAs(self, self.sizes()).Run();
+  } else {
+    cmd.Output(self).Run();
+  }
   return self;
 }
 
 Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& step, Tensor& out) {
-  const int64_t count = isIntegralType(out.scalar_type(), false)
+  const int64_t count = out.scalar_type() == kLong
                             ? at::native::compute_arange_size<int64_t>(start, end, step)
                             : at::native::compute_arange_size<double>(start, end, step);
   if (out.numel() != count) {

@@ -4,6 +4,7 @@
 
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/PlainLaunch.h>
 
 #include <algorithm>
 #include <numeric>
@@ -112,8 +113,7 @@ void copy_same_dtype(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
   if (target.is_contiguous()) {
     if (source.is_contiguous()) {
-      OpCommand cmd;
-      cmd.Name("Identity").Input(source).OutputAs(target, source.sizes()).Run();
+      issue_plain("Identity", target, source);
     } else {
       gather_into(target, source, source.sizes(), source.strides());
     }

@@ -16,7 +16,8 @@ Prepared::~Prepared() {
 
 DescriptorCache& DescriptorCache::local() {
   // Never destroyed: at the end of the process the ACL library may be gone already.
-  thread_local auto* cache = new DescriptorCache();
+  thread_local DescriptorCache* cache __attribute__((tls_model("initial-exec"))) = nullptr;
+  if (C10_UNLIKELY(cache == nullptr)) cache = new DescriptorCache();
   return *cache;
 }
 

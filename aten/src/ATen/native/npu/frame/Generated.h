@@ -9,5 +9,6 @@
 #include <ATen/native/npu/frame/MetaRules.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/NnArgs.h>
+#include <ATen/native/npu/frame/PlainLaunch.h>
 #include <ATen/native/npu/frame/Structured.h>
 #include <c10/core/Scalar.h>

@@ -180,6 +180,9 @@ void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
     to_host_scalar(input);
     return;
   }
+  // Lazy conjugation and negation reach kernels that upstream lets fall through, those of linear algebra.
+  if (C10_UNLIKELY(input.tensor.is_conj())) input.tensor = at::conj_physical(input.tensor.conj());
+  if (C10_UNLIKELY(input.tensor.is_neg())) input.tensor = input.tensor._neg_view().neg();
   if (compute != ScalarType::Undefined && input.tensor.scalar_type() != compute) {
     input.tensor = cast(input.tensor, compute);
   }
