@@ -1,3 +1,5 @@
+// One allocator per device behind c10's interface, and the settings from the environment.
+
 #include <c10/npu/NPUCachingAllocator.h>
 
 #include <acl_loader.h>
@@ -5,12 +7,12 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/DeviceCachingAllocator.h>
-#include <c10/util/flat_hash_map.h>
 #include <c10/util/irange.h>
 
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <utility>
 
 namespace c10::npu::NPUCachingAllocator {
 
@@ -38,16 +40,27 @@ void apply_environment() {
 // Settings may also come through c10 (torch._C._accelerator_setAllocatorSettings).
 const CachingAllocator::DeviceConfigParserHookRegistry hook([](const std::string&) { apply_settings(); }, {});
 
+// The deleters of DataPtrs tell the device, which the address alone does not: delete_on[i] is for npu:i.
+template <size_t device>
 void delete_block(void* ptr);
+
+template <size_t... devices>
+constexpr std::array<DeleterFnPtr, sizeof...(devices)> deleters(std::index_sequence<devices...>) {
+  return {&delete_block<devices>...};
+}
+constexpr auto delete_on = deleters(std::make_index_sequence<C10_COMPILE_TIME_MAX_NPUS>());
+
+// For who knows the address only.
+void delete_anywhere(void* ptr);
 
 class NativeCachingAllocator final : public NPUAllocator {
  public:
   DataPtr allocate(size_t size) override {
     const DeviceIndex device = activate_device();
     void* ptr = size == 0 ? nullptr : malloc(device, size, getCurrentNPUStream(device));
-    return {ptr, ptr, &delete_block, Device(DeviceType::PrivateUse1, device)};
+    return {ptr, ptr, delete_on[static_cast<size_t>(device)], Device(DeviceType::PrivateUse1, device)};
   }
-  DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  DeleterFnPtr raw_deleter() const override { return &delete_anywhere; }
   void copy_data(void* dest, const void* src, size_t count) const override {
     memcpy_async(dest, src, count, ACL_MEMCPY_DEVICE_TO_DEVICE, getCurrentNPUStream());
   }
@@ -63,23 +76,27 @@ class NativeCachingAllocator final : public NPUAllocator {
     return malloc(activate_device(), nbytes, stream);
   }
   void raw_delete(void* ptr) override {
-    if (ptr == nullptr) {
-      return;
-    }
-    Block* block = take(ptr);
-    TORCH_CHECK(block != nullptr, "Invalid device pointer: ", ptr, " was not allocated by the NPU allocator");
-    free(block);
+    TORCH_CHECK(ptr == nullptr || delete_of_any_device(ptr), "Invalid device pointer: ", ptr,
+                " was not allocated by the NPU allocator");
   }
-  // From a DataPtr's deleter, hence from destructors.
-  void delete_known(void* ptr) noexcept {
-    if (ptr == nullptr) {
-      return;
+
+  // From destructors: these do not throw.
+  void delete_of_device(void* ptr, DeviceIndex device) noexcept {
+    auto* allocator = devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+    const size_t size = ptr == nullptr || allocator == nullptr ? 0 : allocator->free(ptr);
+    if (C10_LIKELY(size > 0)) {
+      report(ptr, -static_cast<int64_t>(size), device);
     }
-    if (Block* block = take(ptr)) {
-      free(block);
-    } else {
-      TORCH_WARN("An npu block is freed that the allocator does not know: ", ptr);
+  }
+  bool delete_of_any_device(void* ptr) noexcept {
+    for (const auto device : c10::irange(devices_.size())) {
+      auto* allocator = devices_[device].load(std::memory_order_acquire);
+      if (const size_t size = allocator == nullptr ? 0 : allocator->free(ptr)) {
+        report(ptr, -static_cast<int64_t>(size), static_cast<DeviceIndex>(device));
+        return true;
+      }
     }
+    return false;
   }
 
   bool initialized() override {
@@ -101,18 +118,12 @@ class NativeCachingAllocator final : public NPUAllocator {
 
   void recordStream(const DataPtr& ptr, Stream stream) override {
     // Memory that came from elsewhere (from_blob, another process) is not ours to keep.
-    if (ptr.get() == nullptr || ptr.get_deleter() != &delete_block) {
+    const auto device = static_cast<size_t>(ptr.device().index());
+    if (ptr.get() == nullptr || ptr.get_deleter() != delete_on.at(device)) {
       return;
     }
-    Shard& shard = shard_of(ptr.get());
-    Block* block = nullptr;
-    {
-      const std::lock_guard lock(shard.mutex);
-      const auto found = shard.blocks.find(ptr.get());
-      block = found == shard.blocks.end() ? nullptr : found->second;
-    }
-    TORCH_CHECK(block != nullptr, "No allocated block can be found for the pointer: ", ptr.get());
-    device_allocator(block->stream.device_index()).record_stream(block, NPUStream(stream));
+    TORCH_CHECK(device_allocator(ptr.device().index()).record_stream(ptr.get(), NPUStream(stream)),
+                "No allocated block can be found for the pointer: ", ptr.get());
   }
 
   DeviceStats getDeviceStats(DeviceIndex device) override { return checked(device).stats(); }
@@ -194,51 +205,13 @@ class NativeCachingAllocator final : public NPUAllocator {
   std::string name() override { return "native"; }
 
  private:
-  // Allocated blocks by address; spread so that threads on different devices do not meet.
-  struct alignas(64) Shard {
-    std::mutex mutex;
-    ska::flat_hash_map<void*, Block*> blocks;
-  };
-  static constexpr size_t kShards = 64;
-
-  Shard& shard_of(const void* ptr) {
-    const auto address = reinterpret_cast<size_t>(ptr) / CachingAllocator::kMinBlockSize;
-    return shards_[(address ^ (address >> 12)) % kShards];
-  }
-
   void* malloc(DeviceIndex device, size_t size, const NPUStream& stream) {
     constexpr size_t kOneExbibyte = size_t{1} << 60;
     TORCH_CHECK_WITH(OutOfMemoryError, size < kOneExbibyte,
                      "NPU out of memory. Tried to allocate more than 1EB memory.");
-    Block* block = device_allocator(device).malloc(size, stream);
-    void* ptr = block->ptr;
-    {
-      Shard& shard = shard_of(ptr);
-      const std::lock_guard lock(shard.mutex);
-      shard.blocks.emplace(ptr, block);
-    }
-    report(ptr, static_cast<int64_t>(block->size), device);
+    const auto [ptr, rounded] = device_allocator(device).malloc(size, stream);
+    report(ptr, static_cast<int64_t>(rounded), device);
     return ptr;
-  }
-
-  Block* take(void* ptr) {
-    Shard& shard = shard_of(ptr);
-    const std::lock_guard lock(shard.mutex);
-    const auto found = shard.blocks.find(ptr);
-    if (found == shard.blocks.end()) {
-      return nullptr;
-    }
-    Block* block = found->second;
-    shard.blocks.erase(found);
-    return block;
-  }
-
-  void free(Block* block) noexcept {
-    const DeviceIndex device = block->stream.device_index();
-    void* ptr = block->ptr;
-    const auto size = static_cast<int64_t>(block->size);
-    device_allocator(device).free(block);
-    report(ptr, -size, device);
   }
 
   // Tells a running profiler; the totals are asked for only then.
@@ -269,7 +242,6 @@ class NativeCachingAllocator final : public NPUAllocator {
     return device_allocator(device);
   }
 
-  std::array<Shard, kShards> shards_;
   std::array<std::atomic<DeviceCachingAllocator*>, C10_COMPILE_TIME_MAX_NPUS> devices_{};
   std::atomic<bool> history_enabled_{false};
 };
@@ -280,17 +252,22 @@ NativeCachingAllocator& instance() {
   return *allocator;
 }
 
+template <size_t device>
 void delete_block(void* ptr) {
-  instance().delete_known(ptr);
+  instance().delete_of_device(ptr, static_cast<DeviceIndex>(device));
+}
+
+void delete_anywhere(void* ptr) {
+  if (ptr != nullptr && !instance().delete_of_any_device(ptr)) {
+    TORCH_WARN("An npu block is freed that the allocator does not know: ", ptr);
+  }
 }
 
 REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &instance())
 
 }  // namespace
 
-NPUAllocator* get() {
-  return &instance();
-}
+NPUAllocator* get() { return &instance(); }
 
 void setAllocatorSettings(const std::string& settings) {
   const CachingAllocator::ConfigTokenizer tokens(settings);

@@ -1,3 +1,5 @@
+// Events over ACL's; each call comes after the tasks that wait in the device's queue.
+
 #include <c10/npu/NPUEvent.h>
 
 #include <acl_loader.h>
@@ -49,9 +51,9 @@ NPUEvent::~NPUEvent() {
 }
 
 void NPUEvent::record(const NPUStream& stream, bool raise_deferred) {
-  TORCH_CHECK(event_ == nullptr || device_index_ == stream.device_index(), "Event device npu:",
-              static_cast<int>(device_index_), " does not match recording stream's device npu:",
-              static_cast<int>(stream.device_index()), ".");
+  TORCH_CHECK(event_ == nullptr || device_index_ == stream.device_index(),
+              "Event device npu:", static_cast<int>(device_index_),
+              " does not match recording stream's device npu:", static_cast<int>(stream.device_index()), ".");
   const OrderedCall call(stream.device_index(), raise_deferred);
   if (event_ == nullptr) {
     event_ = create_event();

@@ -1,3 +1,5 @@
+// Names and texts of errors.
+
 #include <c10/npu/NPUException.h>
 
 #include <acl_loader.h>
@@ -42,8 +44,7 @@ std::string default_note(aclError code) {
 }
 
 std::string compose(const std::string& first_line, aclError code, const std::string& note, const std::string& reason) {
-  std::string text =
-      c10::str(first_line, "\nNPU error, NPU error code is ", code, " (", error_name(code), ")");
+  std::string text = c10::str(first_line, "\nNPU error, NPU error code is ", code, " (", error_name(code), ")");
   if (!note.empty()) {
     text += ": " + note;
   }
@@ -231,7 +232,8 @@ std::string take_recent_error() {
 
 std::string error_hint() {
   return c10::str(
-      "If the call shown here is not the one at fault, set TASK_QUEUE_ENABLE=0 (and ASCEND_LAUNCH_BLOCKING=1 for failures "
+      "If the call shown here is not the one at fault, set TASK_QUEUE_ENABLE=0 (and ASCEND_LAUNCH_BLOCKING=1 for "
+      "failures "
       "on the device) and run again: the error is then raised by the call that causes it. Host logs are in ",
       log_directory(), " (older installations: /var/log/npu/slog/host-0/, files host-0*); look for ERROR.");
 }
@@ -240,7 +242,8 @@ namespace detail {
 
 void throw_npu_error(const SourceLocation& where, aclError code, const std::string& note) {
   const std::string first_line = c10::str(where_text(where), " NPU error, error code is ", code);
-  throw AcceleratorError(where, code, compose(first_line, code, note.empty() ? default_note(code) : note, take_recent_error()));
+  throw AcceleratorError(where, code,
+                         compose(first_line, code, note.empty() ? default_note(code) : note, take_recent_error()));
 }
 
 void warn_npu_error(const SourceLocation& where, aclError code) {
@@ -251,8 +254,8 @@ void warn_npu_error(const SourceLocation& where, aclError code) {
 
 void throw_launch_error(const SourceLocation& where, const char* task, aclError code, const std::string& reason) {
   const std::string first_line = c10::str(where_text(where), " NPU error,NPU error code is:", code);
-  throw AcceleratorError(where, code,
-                         compose(first_line, code, c10::str("HelpACLExecute: ", task, " could not be launched"), reason));
+  throw AcceleratorError(
+      where, code, compose(first_line, code, c10::str("HelpACLExecute: ", task, " could not be launched"), reason));
 }
 
 }  // namespace detail

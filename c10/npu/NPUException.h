@@ -32,20 +32,20 @@ C10_NPU_API void warn_npu_error(const SourceLocation& where, aclError code);
 
 // Evaluates an expression that returns an aclError and throws unless it is ACL_SUCCESS; further arguments are put
 // together as a note for the text.
-#define NPU_CHECK(EXPR, ...)                                                                \
-  do {                                                                                      \
-    const aclError npu_check_code_ = (EXPR);                                                \
-    if (C10_UNLIKELY(npu_check_code_ != ACL_SUCCESS)) {                                     \
+#define NPU_CHECK(EXPR, ...)                                                                                      \
+  do {                                                                                                            \
+    const aclError npu_check_code_ = (EXPR);                                                                      \
+    if (C10_UNLIKELY(npu_check_code_ != ACL_SUCCESS)) {                                                           \
       ::c10::npu::detail::throw_npu_error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, npu_check_code_, \
-                                          ::c10::str(__VA_ARGS__));                         \
-    }                                                                                       \
+                                          ::c10::str(__VA_ARGS__));                                               \
+    }                                                                                                             \
   } while (0)
 
 // The same for destructors and clean-up: warns instead of throwing.
-#define NPU_CHECK_WARN(EXPR)                                                                \
-  do {                                                                                      \
-    const aclError npu_check_code_ = (EXPR);                                                \
-    if (C10_UNLIKELY(npu_check_code_ != ACL_SUCCESS)) {                                     \
+#define NPU_CHECK_WARN(EXPR)                                                                                      \
+  do {                                                                                                            \
+    const aclError npu_check_code_ = (EXPR);                                                                      \
+    if (C10_UNLIKELY(npu_check_code_ != ACL_SUCCESS)) {                                                           \
       ::c10::npu::detail::warn_npu_error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, npu_check_code_); \
-    }                                                                                       \
+    }                                                                                                             \
   } while (0)

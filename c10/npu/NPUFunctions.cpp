@@ -1,3 +1,5 @@
+// Opening, choosing, waiting for and closing devices; forks.
+
 #include <c10/npu/NPUFunctions.h>
 
 #include <acl_loader.h>
@@ -8,6 +10,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -64,7 +67,7 @@ Runtime& runtime() noexcept {
 
 void after_fork_in_child() {
   runtime().bad_fork.store(true);
-  detail::thread_device().active = -1;
+  detail::thread_device.active = -1;
 }
 
 // Calls aclInit, once. The caller holds the lock.
@@ -81,11 +84,10 @@ void initialize_acl(Runtime& r) {
   r.initialized.store(true);
 }
 
-void npuSynchronizeDevice() {
+void npuSynchronizeDevice(int32_t timeout_ms) {
   static const bool bounded = acl::has_function("aclrtSynchronizeDeviceWithTimeout");
-  const int32_t timeout = options().sync_timeout_ms;
-  if (bounded && timeout > 0) {
-    NPU_CHECK(acl::aclrtSynchronizeDeviceWithTimeout(timeout));
+  if (bounded && timeout_ms > 0) {
+    NPU_CHECK(acl::aclrtSynchronizeDeviceWithTimeout(timeout_ms));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeDevice());
   }
@@ -97,10 +99,7 @@ namespace detail {
 
 std::atomic<bool> closed{false};
 
-ThreadDevice& thread_device() noexcept {
-  static thread_local ThreadDevice instance;
-  return instance;
-}
+constinit thread_local ThreadDevice thread_device;
 
 void check_device_index(DeviceIndex device) {
   const DeviceIndex count = device_count_ensure_non_zero();
@@ -110,9 +109,10 @@ void check_device_index(DeviceIndex device) {
 
 void activate_slow(ThreadDevice& thread) {
   Runtime& r = runtime();
-  TORCH_CHECK(!r.bad_fork.load(),
-              "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the 'spawn' "
-              "start method");
+  TORCH_CHECK(
+      !r.bad_fork.load(),
+      "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the 'spawn' "
+      "start method");
   TORCH_CHECK(!closed.load(), "The NPU was shut down: the process is exiting");
   check_device_index(thread.current);
   options();  // a wrong switch is an error before anything is opened
@@ -127,9 +127,7 @@ void activate_slow(ThreadDevice& thread) {
 
 }  // namespace detail
 
-DeviceIndex device_count() noexcept {
-  return counted_devices().count;
-}
+DeviceIndex device_count() noexcept { return counted_devices().count; }
 
 DeviceIndex device_count_ensure_non_zero() {
   const auto& counted = counted_devices();
@@ -137,12 +135,8 @@ DeviceIndex device_count_ensure_non_zero() {
   return counted.count;
 }
 
-DeviceIndex current_device() {
-  return detail::thread_device().current;
-}
-
 void set_device(DeviceIndex device, bool force) {
-  auto& thread = detail::thread_device();
+  auto& thread = detail::thread_device;
   if (C10_UNLIKELY(thread.current != device)) {
     detail::check_device_index(device);
     thread.current = device;
@@ -153,7 +147,7 @@ void set_device(DeviceIndex device, bool force) {
 }
 
 DeviceIndex ExchangeDevice(DeviceIndex device) {
-  auto& thread = detail::thread_device();
+  auto& thread = detail::thread_device;
   const DeviceIndex previous = thread.current;
   if (C10_UNLIKELY(previous != device)) {
     detail::check_device_index(device);
@@ -162,20 +156,19 @@ DeviceIndex ExchangeDevice(DeviceIndex device) {
   return previous;
 }
 
-DeviceIndex MaybeExchangeDevice(DeviceIndex device) {
-  return device < 0 ? current_device() : ExchangeDevice(device);
-}
+DeviceIndex MaybeExchangeDevice(DeviceIndex device) { return device < 0 ? current_device() : ExchangeDevice(device); }
 
 void unchecked_set_device(DeviceIndex device) noexcept {
   if (device >= 0 && device < device_count()) {
-    detail::thread_device().current = device;
+    detail::thread_device.current = device;
   }
 }
 
 void device_synchronize() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
-  npuSynchronizeDevice();
+  npuSynchronizeDevice(options().sync_timeout_ms);
+  detail::drop_finished_tasks(device);
 }
 
 bool hasPrimaryContext(DeviceIndex device) {
@@ -199,17 +192,11 @@ std::optional<DeviceIndex> getDeviceIndexWithPrimaryContext() {
   return std::nullopt;
 }
 
-bool is_initialized() {
-  return runtime().initialized.load();
-}
+bool is_initialized() { return runtime().initialized.load(); }
 
-bool is_in_bad_fork() {
-  return runtime().bad_fork.load();
-}
+bool is_in_bad_fork() { return runtime().bad_fork.load(); }
 
-bool is_simulator() {
-  return acl::library_kind() == acl::LibraryKind::Simulator;
-}
+bool is_simulator() { return acl::library_kind() == acl::LibraryKind::Simulator; }
 
 std::string get_device_name(DeviceIndex device) {
   detail::check_device_index(device);
@@ -253,9 +240,7 @@ bool can_access_peer(DeviceIndex device, DeviceIndex peer) {
   return can != 0;
 }
 
-bool is_shut_down() noexcept {
-  return runtime().shut_down.load();
-}
+bool is_shut_down() noexcept { return runtime().shut_down.load(); }
 
 void npu_shutdown() noexcept {
   Runtime& r = runtime();
@@ -267,13 +252,16 @@ void npu_shutdown() noexcept {
       TORCH_WARN("An error was left behind when the process exited: ", left_behind);
     }
     const bool card = !is_simulator();
+    constexpr int32_t kPatienceMs = 60 * 1000;  // nobody can look at what is computed now
+    const int32_t timeout_ms =
+        options().sync_timeout_ms > 0 ? std::min(options().sync_timeout_ms, kPatienceMs) : kPatienceMs;
     for (const auto device : c10::irange(device_count())) {
       if (!r.opened[static_cast<size_t>(device)].load()) {
         continue;
       }
       set_device(device, /*force=*/true);
       try {
-        npuSynchronizeDevice();
+        npuSynchronizeDevice(timeout_ms);
       } catch (const c10::Error& error) {
         TORCH_WARN("Work was left unfinished or failed when the process exited: ", error.what_without_backtrace());
       }

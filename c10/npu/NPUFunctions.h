@@ -4,6 +4,7 @@
 
 #include <acl/acl.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUMacros.h>
 
@@ -26,7 +27,6 @@ C10_NPU_API DeviceIndex device_count() noexcept;
 // The same, but throws with the reason when there is none.
 C10_NPU_API DeviceIndex device_count_ensure_non_zero();
 
-C10_NPU_API DeviceIndex current_device();
 // `force` opens the device at once. Throws when the index is not that of a visible device.
 C10_NPU_API void set_device(DeviceIndex device, bool force = false);
 // Sets the device unless it is negative; returns the one before.
@@ -50,7 +50,7 @@ C10_NPU_API bool is_in_bad_fork();
 C10_NPU_API bool is_simulator();
 
 struct DeviceProperties {
-  std::string name;      // SoC name
+  std::string name;         // SoC name
   size_t total_memory = 0;  // bytes
   int64_t cube_core_num = 0;
   int64_t vector_core_num = 0;
@@ -68,21 +68,25 @@ C10_NPU_API void npu_shutdown() noexcept;
 C10_NPU_API bool is_shut_down() noexcept;
 
 namespace detail {
-// Kept in one thread-local struct so that activate_device costs one comparison when nothing changed.
+// What a thread has chosen. Every operator looks at it several times, hence the TLS model that needs no call: it
+// takes static TLS, of which a library loaded at run time gets little, so this stays small.
 struct ThreadDevice {
   DeviceIndex current = 0;
-  DeviceIndex active = -1;  // the device whose context ACL holds for this thread
+  DeviceIndex active = -1;      // the device whose context ACL holds for this thread
+  StreamId* streams = nullptr;  // current stream of each device; null: the default streams
 };
-C10_NPU_API ThreadDevice& thread_device() noexcept;
+C10_NPU_API extern constinit thread_local ThreadDevice thread_device __attribute__((tls_model("initial-exec")));
 C10_NPU_API extern std::atomic<bool> closed;  // cards were closed by npu_shutdown
 C10_NPU_API void activate_slow(ThreadDevice& thread);
 C10_NPU_API void check_device_index(DeviceIndex device);
 }  // namespace detail
 
+inline DeviceIndex current_device() { return detail::thread_device.current; }
+
 // Makes the current device ACL's device for this thread, opening it when this is its first use. Throws in a
 // forked child of a process that had opened a device.
 inline DeviceIndex activate_device() {
-  auto& thread = detail::thread_device();
+  auto& thread = detail::thread_device;
   if (C10_UNLIKELY(thread.active != thread.current || detail::closed.load(std::memory_order_relaxed))) {
     detail::activate_slow(thread);
   }

@@ -1,3 +1,5 @@
+// Reads the environment switches and refuses values that they cannot have.
+
 #include <c10/npu/NPUOptions.h>
 
 #include <c10/util/Exception.h>

@@ -1,3 +1,5 @@
+// Pools of streams, and each thread's current ones.
+
 #include <c10/npu/NPUStream.h>
 
 #include <acl_loader.h>
@@ -7,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 
 namespace c10::npu {
@@ -36,9 +39,15 @@ StreamId pool_id(uint32_t index, bool high_priority) {
   return (static_cast<StreamId>(index) << 2) | (high_priority ? 2 : 0) | 1;
 }
 
-std::array<StreamId, C10_COMPILE_TIME_MAX_NPUS>& current_ids() {
-  static thread_local std::array<StreamId, C10_COMPILE_TIME_MAX_NPUS> ids{};  // 0: the default streams
-  return ids;
+// This thread's current streams, made when it first leaves the default ones.
+StreamId* own_streams() {
+  struct Own {
+    Own() : ids(std::make_unique<StreamId[]>(C10_COMPILE_TIME_MAX_NPUS)) { detail::thread_device.streams = ids.get(); }
+    ~Own() { detail::thread_device.streams = nullptr; }
+    std::unique_ptr<StreamId[]> ids;
+  };
+  static thread_local Own own;
+  return own.ids.get();
 }
 
 NPUStream make_stream(StreamId id, DeviceIndex device) {
@@ -117,11 +126,10 @@ void NPUStream::synchronize() const {
   } else {
     NPU_CHECK(acl::aclrtSynchronizeStream(stream()));
   }
+  detail::drop_finished_tasks(device_index());
 }
 
-int NPUStream::priority() const {
-  return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0;
-}
+int NPUStream::priority() const { return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0; }
 
 NPUStream getStreamFromPool(bool isHighPriority, DeviceIndex device) {
   device = resolve(device);
@@ -148,21 +156,21 @@ NPUStream getStreamFromExternal(aclrtStream stream, DeviceIndex device) {
   return make_stream(id, resolve(device));
 }
 
-NPUStream getDefaultNPUStream(DeviceIndex device) {
-  return make_stream(0, resolve(device));
-}
+NPUStream getDefaultNPUStream(DeviceIndex device) { return make_stream(0, resolve(device)); }
 
 NPUStream getCurrentNPUStream(DeviceIndex device) {
   device = resolve(device);
-  return make_stream(current_ids()[static_cast<size_t>(device)], device);
+  const StreamId* streams = detail::thread_device.streams;
+  return make_stream(streams == nullptr ? 0 : streams[device], device);
 }
 
 void setCurrentNPUStream(NPUStream stream) {
-  current_ids()[static_cast<size_t>(resolve(stream.device_index()))] = stream.id();
+  const DeviceIndex device = resolve(stream.device_index());
+  if (stream.id() != 0 || detail::thread_device.streams != nullptr) {
+    own_streams()[device] = stream.id();
+  }
 }
 
-std::ostream& operator<<(std::ostream& out, const NPUStream& stream) {
-  return out << stream.unwrap();
-}
+std::ostream& operator<<(std::ostream& out, const NPUStream& stream) { return out << stream.unwrap(); }
 
 }  // namespace c10::npu

@@ -1,3 +1,5 @@
+// The queue's threads, launching, and copies.
+
 #include <c10/npu/NPUTaskQueue.h>
 
 #include <acl_loader.h>
@@ -35,9 +37,9 @@ struct DeferredError {
 
 std::atomic<int> devices_with_error{0};
 
-// The queue of one device; its thread starts with the first task. It runs tasks and leaves destroying them to the threads
-// that launch or wait: a task may own tensors, dropping one may need Python's lock, and a thread that holds that lock may
-// be waiting for the queue.
+// The queue of one device; its thread starts with the first task. It runs tasks and leaves destroying them to the
+// threads that launch or synchronise: a task may own tensors, dropping one may need Python's lock, and a thread that
+// holds that lock may be waiting for the queue.
 class TaskQueue {
  public:
   explicit TaskQueue(DeviceIndex device) : device_(device) {}
@@ -56,11 +58,14 @@ class TaskQueue {
   }
 
   void wait_until_empty() {
-    FinishedTasks finished;
     std::unique_lock lock(mutex_);
     is_idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
+  }
+
+  void drop_finished() {
+    FinishedTasks finished;
+    const std::lock_guard lock(mutex_);
     finished.swap(finished_);
-    lock.unlock();
   }
 
   // The first error since the last call.
@@ -158,9 +163,8 @@ TaskQueue& queue(DeviceIndex device) {
 }
 
 bool delivers_at_the_call() {
-  static const bool at_the_call =
-      options().task_queue == TaskQueueMode::Off || options().launch_blocking ||
-      (options().task_queue == TaskQueueMode::On && is_simulator());
+  static const bool at_the_call = options().task_queue == TaskQueueMode::Off || options().launch_blocking ||
+                                  (options().task_queue == TaskQueueMode::On && is_simulator());
   return at_the_call || is_shut_down();
 }
 
@@ -181,7 +185,7 @@ namespace detail {
 
 LaunchScope::LaunchScope(const NPUStream& stream) {
   const DeviceIndex device = stream.device_index();
-  if (C10_UNLIKELY(thread_device().current != device)) {
+  if (C10_UNLIKELY(thread_device.current != device)) {
     previous_ = ExchangeDevice(device);
   }
   try {
@@ -204,6 +208,12 @@ void finish_launch(const NPUStream& stream, const char* name, aclError code) {
   static const bool blocking = options().launch_blocking;
   if (C10_UNLIKELY(blocking)) {
     stream.synchronize();
+  }
+}
+
+void drop_finished_tasks(DeviceIndex device) {
+  if (TaskQueue* found = queues[static_cast<size_t>(device)].load(std::memory_order_acquire)) {
+    found->drop_finished();
   }
 }
 
@@ -242,9 +252,8 @@ void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kin
   if (nbytes == 0) {
     return;
   }
-  launch(stream, "aclrtMemcpyAsync", [=](aclrtStream handle) {
-    return acl::aclrtMemcpyAsync(dst, nbytes, src, nbytes, kind, handle);
-  });
+  launch(stream, "aclrtMemcpyAsync",
+         [=](aclrtStream handle) { return acl::aclrtMemcpyAsync(dst, nbytes, src, nbytes, kind, handle); });
   if (kind == ACL_MEMCPY_HOST_TO_DEVICE && !delivers_at_the_call() && !impl::is_pinned(src)) {
     drain_task_queue(stream.device_index());
   }

@@ -60,6 +60,8 @@ class C10_NPU_API LaunchScope {
 
 // Raises a failed launch; waits for the stream under ASCEND_LAUNCH_BLOCKING=1.
 C10_NPU_API void finish_launch(const NPUStream& stream, const char* name, aclError code);
+// Destroys tasks that have run, and with them the tensors that they held. Not to be called under a lock.
+C10_NPU_API void drop_finished_tasks(DeviceIndex device);
 C10_NPU_API void enqueue(const NPUStream& stream, const char* name, std::unique_ptr<TaskBase> task);
 
 }  // namespace detail
@@ -83,9 +85,9 @@ C10_NPU_API void drain_task_queue(DeviceIndex device, bool raise = true);
 // For npu_shutdown: drains every queue and ends its thread, without raising; returns what was left behind as text.
 C10_NPU_API std::string stop_task_queues() noexcept;
 
-// Copies on a stream. Pinned host memory must stay alive and unchanged until the copy is done: the pinned allocator sees
-// to it when recordEvent is called after this. Pageable memory that is copied from has been read when this returns;
-// whoever copies to it waits for the stream.
+// Copies on a stream. Pinned host memory must stay alive and unchanged until the copy is done: the pinned allocator
+// sees to it when recordEvent is called after this. Pageable memory that is copied from has been read when this
+// returns; whoever copies to it waits for the stream.
 C10_NPU_API void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream);
 // Copies and waits.
 C10_NPU_API void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind,

@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import unittest
 from pathlib import Path
-
 
 ROOT = Path(__file__).resolve().parents[2]
 ACL = ROOT / "third_party" / "acl"
@@ -157,7 +157,7 @@ class Library:
         self.check(self.aclsimGetCounters(device, ctypes.addressof(values)))
         names = ["h2d", "h2d_bytes", "d2h", "d2h_bytes", "d2d", "d2d_bytes", "launched", "run_by_caller", "compiled"]
         names += ["used", "peak", "total", "scratch", "scratch_peak", "relayouts"]
-        return dict(zip(names, values))
+        return dict(zip(names, values, strict=False))
 
     # ---- operators
 
@@ -190,15 +190,50 @@ class Library:
         return code
 
 
+class AclTestCase(unittest.TestCase):
+    """Device 0 is this thread's device; `ok` and `refused` check a code together with the message it comes with."""
+
+    lib = None  # set by the test module
+
+    @classmethod
+    def setUpClass(cls):
+        code = cls.lib.aclInit(None)
+        if code not in (SUCCESS, REPEAT_INITIALIZE):
+            raise RuntimeError(f"aclInit failed with {code}: {cls.lib.message()}")
+
+    def setUp(self):
+        self.ok(self.lib.aclrtSetDevice(0))
+
+    def ok(self, code):
+        self.assertEqual(code, SUCCESS, self.lib.message())
+
+    def refused(self, code, *expected, text=None):
+        self.assertIn(code, expected)
+        message = self.lib.message()
+        self.assertTrue(message, "an error has a message")
+        if text:
+            self.assertIn(text, message)
+
+
 def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
 
 def run_script(body, env=None, timeout=120):
     """Runs Python text in a fresh process with this module imported as `acl`; gives the CompletedProcess."""
-    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nimport ctypes, os, threading, time\nimport acl_library as acl\n"
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("ASCEND_SIM_", "ASCEND_RT_", "ASCEND_GLOBAL_", "ASCEND_SLOG_"))}
+    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    prelude += "import ctypes, os, threading, time\nimport acl_library as acl\n"
+    variables = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("ASCEND_SIM_", "ASCEND_RT_", "ASCEND_GLOBAL_", "ASCEND_SLOG_"))
+    }
     variables.update(env or {})
     return subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(body)], env=variables, capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, "-c", prelude + textwrap.dedent(body)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )

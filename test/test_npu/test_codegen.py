@@ -53,14 +53,18 @@ class CodegenTest(unittest.TestCase):
         for name in ("add.Tensor", "add_.Tensor", "add.out"):
             self.assertIn(f'm.impl("{name}"', text)
         self.assertIn("at::meta::structured_add_Tensor", text)
-        self.assertIn("npu_native_functions.yaml:2", text)
+        self.assertIn("// add.Tensor -> Add   (npu_native_functions.yaml)", text)
         operators = json.loads((out / "npu_operators.json").read_text())
         self.assertEqual(operators["ir_ops"]["add.out"]["ir"], ["Add"])
+        self.assertEqual(operators["ir_ops"]["add.out"]["where"], "npu_native_functions.yaml:2")
 
     def test_kernels_are_declared_and_registered(self):
         result, out = self.table("kernels:\n  flip: flip\n", "Tensor flip(const Tensor& self, IntArrayRef dims) {}")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("at::Tensor flip(const at::Tensor & self, at::IntArrayRef dims);", (out / "NPUNativeFunctions.h").read_text())
+        self.assertIn(
+            "at::Tensor flip(const at::Tensor & self, at::IntArrayRef dims);",
+            (out / "NPUNativeFunctions.h").read_text(),
+        )
         self.assertIn('m.impl("flip"', (out / "RegisterNPU.cpp").read_text())
 
     def test_second_run_touches_nothing(self):
@@ -75,11 +79,17 @@ class CodegenTest(unittest.TestCase):
         self.fails("ir_ops:\n- {func: exp, ir: Exp}\n- {func: expp, ir: Exp}\n", 3, "no overload `expp`")
         self.fails("ir_ops:\n- func: exp\n  ir: Exp\n  input: [self]\n", 4, "unknown key `input`")
         self.fails("ir_ops:\n- func: exp\n  ir: Exp\n  inputs: [slef]\n", 4, "`slef` is no argument")
-        self.fails("ir_ops:\n- {func: exp, ir: Exp}\n- {func: exp, ir: Exp}\n", 3, "already has a kernel, from npu_native_functions.yaml:2")
+        self.fails(
+            "ir_ops:\n- {func: exp, ir: Exp}\n- {func: exp, ir: Exp}\n",
+            3,
+            "already has a kernel, from npu_native_functions.yaml:2",
+        )
         self.fails("ir_ops:\n- {func: abs, ir: Abs}\n", 2, "is not structured upstream")
         self.fails("ir_ops:\n- {func: exp, ir: Exp, dtypes: [floaty]}\n", 2, "unknown dtype class `floaty`")
         self.fails("ir_ops:\n- {func: exp, ir: Exp, output: unnary}\n", 2, "unknown output rule `unnary`")
-        self.fails("ir_ops:\n- func: exp\n  ir:\n  - {type: A, when: x}\n", 3, "every case of `ir` but the last needs `when`")
+        self.fails(
+            "ir_ops:\n- func: exp\n  ir:\n  - {type: A, when: x}\n", 3, "every case of `ir` but the last needs `when`"
+        )
         self.fails("ir_ops:\n- {func: equal, ir: TensorEqual}\n", 2, "no out= variant")
         self.fails("kernels:\n  flip: flipp\n", 2, "defines a function `flipp`")
         self.fails("kernels:\n  flip: flip\n  flip: flip\n", 3, "listed twice", "flip(")

@@ -3,12 +3,23 @@
 import unittest
 
 import torch
-
 import torch.npu
 
 DEVICE = "npu:0"
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16,
-          torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128)  # fmt: skip
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
 
 
 def values(dtype, *sizes):
@@ -20,7 +31,9 @@ def values(dtype, *sizes):
 class CopyTest(unittest.TestCase):
     def same(self, actual, expected, note=""):
         self.assertEqual(actual.dtype, expected.dtype, note)
-        torch.testing.assert_close(actual.cpu(), expected.cpu(), rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{note}: {m}")
+        torch.testing.assert_close(
+            actual.cpu(), expected.cpu(), rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{note}: {m}"
+        )
 
     def test_every_dtype_pair(self):
         for source in DTYPES:
@@ -42,17 +55,26 @@ class CopyTest(unittest.TestCase):
     def test_strides_round_trip(self):
         base = torch.arange(2 * 3 * 4 * 5.0).view(2, 3, 4, 5)
         views = {
-            "transposed": base.transpose(1, 3), "channels_last": base.contiguous(memory_format=torch.channels_last),
-            "sliced": base[:, 1:, ::2], "expanded": base[:1].expand(3, 3, 4, 5), "offset": base.view(-1)[19:],
-            "diagonal": torch.arange(16.0).view(4, 4).diagonal(), "scalar": base[0, 0, 0, 0], "empty": base[:0],
-        }  # fmt: skip
+            "transposed": base.transpose(1, 3),
+            "channels_last": base.contiguous(memory_format=torch.channels_last),
+            "sliced": base[:, 1:, ::2],
+            "expanded": base[:1].expand(3, 3, 4, 5),
+            "offset": base.view(-1)[19:],
+            "diagonal": torch.arange(16.0).view(4, 4).diagonal(),
+            "scalar": base[0, 0, 0, 0],
+            "empty": base[:0],
+        }
         for name, x in views.items():
             y = x.to(DEVICE)
             self.same(y, x, name)
             self.assertEqual(y.stride(), x.clone().stride() if name != "expanded" else y.stride(), name)
             # The same view taken on the device, copied back, into a strided target, and broadcast.
-            z = torch.as_strided(torch.as_strided(x, (x.untyped_storage().nbytes() // 4,), (1,), 0).to(DEVICE), x.size(),
-                                 x.stride(), x.storage_offset())  # fmt: skip
+            z = torch.as_strided(
+                torch.as_strided(x, (x.untyped_storage().nbytes() // 4,), (1,), 0).to(DEVICE),
+                x.size(),
+                x.stride(),
+                x.storage_offset(),
+            )
             self.same(z, x, name)
             self.same(z.contiguous(), x, name)
             self.same(z.clone(), x, name)
@@ -153,21 +175,33 @@ class FactoryTest(unittest.TestCase):
 
     def test_factories(self):
         for make in (
-            lambda **k: torch.zeros(3, 4, **k), lambda **k: torch.ones(3, 4, dtype=torch.int32, **k),
-            lambda **k: torch.full((2, 3), 2.5, **k), lambda **k: torch.full((2,), True, **k),
-            lambda **k: torch.arange(10, **k), lambda **k: torch.arange(0, 1, 0.1, **k),
-            lambda **k: torch.arange(5, 0, -2, **k), lambda **k: torch.arange(2.0, 9.0, dtype=torch.float16, **k),
-            lambda **k: torch.linspace(0, 1, 11, **k), lambda **k: torch.linspace(-3, 5, 7, dtype=torch.float64, **k),
-            lambda **k: torch.linspace(0, 10, 5, dtype=torch.int64, **k), lambda **k: torch.logspace(0, 3, 4, **k),
-            lambda **k: torch.eye(4, **k), lambda **k: torch.eye(3, 5, dtype=torch.int64, **k),
-            lambda **k: torch.tril_indices(4, 3, **k), lambda **k: torch.triu_indices(4, 5, 1, **k),
-            lambda **k: torch.tensor([[1, 2], [3, 4]], **k), lambda **k: torch.scalar_tensor(3.5, **k),
-            lambda **k: torch.arange(0, **k), lambda **k: torch.linspace(1, 2, 1, **k),
-        ):  # fmt: skip
+            lambda **k: torch.zeros(3, 4, **k),
+            lambda **k: torch.ones(3, 4, dtype=torch.int32, **k),
+            lambda **k: torch.full((2, 3), 2.5, **k),
+            lambda **k: torch.full((2,), True, **k),
+            lambda **k: torch.arange(10, **k),
+            lambda **k: torch.arange(0, 1, 0.1, **k),
+            lambda **k: torch.arange(5, 0, -2, **k),
+            lambda **k: torch.arange(2.0, 9.0, dtype=torch.float16, **k),
+            lambda **k: torch.linspace(0, 1, 11, **k),
+            lambda **k: torch.linspace(-3, 5, 7, dtype=torch.float64, **k),
+            lambda **k: torch.linspace(0, 10, 5, dtype=torch.int64, **k),
+            lambda **k: torch.logspace(0, 3, 4, **k),
+            lambda **k: torch.eye(4, **k),
+            lambda **k: torch.eye(3, 5, dtype=torch.int64, **k),
+            lambda **k: torch.tril_indices(4, 3, **k),
+            lambda **k: torch.triu_indices(4, 5, 1, **k),
+            lambda **k: torch.tensor([[1, 2], [3, 4]], **k),
+            lambda **k: torch.scalar_tensor(3.5, **k),
+            lambda **k: torch.arange(0, **k),
+            lambda **k: torch.linspace(1, 2, 1, **k),
+        ):
             self.same(make(device=DEVICE), make())
         like = torch.ones(2, 3, 4, 5, device=DEVICE).contiguous(memory_format=torch.channels_last)
         self.assertEqual(torch.zeros_like(like).stride(), like.stride())
-        self.assertEqual(torch.empty(2, 3, 4, 5, device=DEVICE, memory_format=torch.channels_last).stride(), like.stride())
+        self.assertEqual(
+            torch.empty(2, 3, 4, 5, device=DEVICE, memory_format=torch.channels_last).stride(), like.stride()
+        )
         self.assertEqual(torch.empty(3, device="npu").device, torch.device("npu", torch.npu.current_device()))
         with self.assertRaisesRegex(RuntimeError, "negative dimension"):
             torch.empty(-1, device=DEVICE)
@@ -186,8 +220,14 @@ class FactoryTest(unittest.TestCase):
     def test_views_alias(self):
         x = torch.arange(24.0, device=DEVICE)
         view = x.view(2, 3, 4)
-        for alias in (view, view.permute(2, 0, 1), view[:, 1], view.unfold(2, 2, 1), x.as_strided((3, 2), (4, 1), 5),
-                      view.unsqueeze(0).squeeze()):  # fmt: skip
+        for alias in (
+            view,
+            view.permute(2, 0, 1),
+            view[:, 1],
+            view.unfold(2, 2, 1),
+            x.as_strided((3, 2), (4, 1), 5),
+            view.unsqueeze(0).squeeze(),
+        ):
             self.assertEqual(alias.untyped_storage().data_ptr(), x.untyped_storage().data_ptr())
         view[1, 2, 3] = 100
         self.assertEqual(x[-1].item(), 100)
@@ -240,7 +280,10 @@ class FactoryTest(unittest.TestCase):
         self.same(y.roll(7), x.roll(7))
         self.same(y.repeat(2, 1, 3), x.repeat(2, 1, 3))
         self.same(y.repeat_interleave(2, 1), x.repeat_interleave(2, 1))
-        self.same(y.repeat_interleave(torch.tensor([1, 0, 2], device=DEVICE), 0), x.repeat_interleave(torch.tensor([1, 0, 2]), 0))
+        self.same(
+            y.repeat_interleave(torch.tensor([1, 0, 2], device=DEVICE), 0),
+            x.repeat_interleave(torch.tensor([1, 0, 2]), 0),
+        )
         self.same(torch.tril(y, 1), torch.tril(x, 1))
         self.same(torch.triu(y, -1), torch.triu(x, -1))
         self.same(torch.nn.functional.pad(y, (1, 2, 0, 1), value=3), torch.nn.functional.pad(x, (1, 2, 0, 1), value=3))

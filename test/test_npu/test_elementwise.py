@@ -3,7 +3,6 @@
 import unittest
 
 import torch
-
 import torch.npu
 
 DEVICE = "npu:0"
@@ -70,7 +69,7 @@ class ElementwiseTest(unittest.TestCase):
     def test_binary_layouts(self):
         ops = (torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum, torch.eq, torch.lt, torch.ge, torch.atan2)
         for dtype in (torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8):
-            for (layout, a), (_, b) in zip(layouts(dtype), layouts(dtype, 1)):
+            for (layout, a), (_, b) in zip(layouts(dtype), layouts(dtype, 1), strict=True):
                 for op in ops:
                     if op is torch.atan2 and not dtype.is_floating_point:
                         continue
@@ -90,8 +89,18 @@ class ElementwiseTest(unittest.TestCase):
             torch.zeros(3, device=DEVICE) + torch.zeros(4, device=DEVICE)
 
     def test_promotion(self):
-        dtypes = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-                  torch.float32, torch.float64, torch.complex64)  # fmt: skip
+        dtypes = (
+            torch.bool,
+            torch.uint8,
+            torch.int8,
+            torch.int32,
+            torch.int64,
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.float64,
+            torch.complex64,
+        )
         for first in dtypes:
             for second in dtypes:
                 a, b = torch.tensor([1, 0, 1]).to(first), torch.tensor([1, 1, 0]).to(second)
@@ -111,6 +120,15 @@ class ElementwiseTest(unittest.TestCase):
                 if dtype != torch.bool and not isinstance(number, bool):
                     self.same(number - y, number - x, f"{dtype} {number}")
                     self.same(number / y, number / x, f"{dtype} {number}")
+        x = torch.ones(3)
+        for number in (1e300, -1e300, 2**40):
+            self.same(to_npu(x) * number, x * number)
+            self.same(to_npu(x) < number, x < number)
+        x = torch.ones(3, dtype=torch.uint8)
+        for number in (300, -1):
+            self.same(to_npu(x) + number, x + number)
+            with self.assertRaisesRegex(RuntimeError, "without overflow"):
+                to_npu(x).fill_(number)
         x = torch.full((4,), 1e4, dtype=torch.float16)
         self.same(to_npu(x) * 1e-9, x * 1e-9)
 
@@ -155,6 +173,18 @@ class ElementwiseTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "can't be cast"):
             torch.exp(to_npu(a), out=torch.empty(3, 4, device=DEVICE, dtype=torch.int32))
 
+    def test_another_device_than_the_current(self):
+        if torch.npu.device_count() < 2:
+            self.skipTest("one device")
+        x = torch.randn(3, 4)
+        y = x.to("npu:1")
+        for op in (lambda t: t + t, lambda t: (t * 2).exp().t() @ t, lambda t: t.sum(1), lambda t: t[:, ::2].clone()):
+            self.assertEqual(op(y).device, torch.device("npu:1"))
+            self.same(op(y), op(x))
+        self.assertEqual(torch.npu.current_device(), 0)
+        with self.assertRaisesRegex(RuntimeError, "same device"):
+            y + x.to("npu:0")
+
     def test_memory_overlap(self):
         x = torch.arange(10.0, device=DEVICE)
         with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
@@ -162,8 +192,13 @@ class ElementwiseTest(unittest.TestCase):
 
     def test_mixed_devices(self):
         x = torch.ones(3, device=DEVICE)
-        for call in (lambda: x + torch.ones(3), lambda: torch.ones(3) * x, lambda: torch.maximum(x, torch.ones(3)),
-                     lambda: torch.where(x > 0, x, torch.ones(3)), lambda: x.add_(torch.ones(3))):  # fmt: skip
+        for call in (
+            lambda: x + torch.ones(3),
+            lambda: torch.ones(3) * x,
+            lambda: torch.maximum(x, torch.ones(3)),
+            lambda: torch.where(x > 0, x, torch.ones(3)),
+            lambda: x.add_(torch.ones(3)),
+        ):
             with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
                 call()
         self.same(x + torch.tensor(2.0), torch.ones(3) + 2)
@@ -208,16 +243,34 @@ class ElementwiseTest(unittest.TestCase):
     def test_nan_inf(self):
         x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-42])
         y = to_npu(x)
-        for op in (torch.isnan, torch.isinf, torch.isfinite, torch.isposinf, torch.isneginf, torch.signbit, torch.abs,
-                   torch.nan_to_num, torch.sign, torch.relu):  # fmt: skip
+        for op in (
+            torch.isnan,
+            torch.isinf,
+            torch.isfinite,
+            torch.isposinf,
+            torch.isneginf,
+            torch.signbit,
+            torch.abs,
+            torch.nan_to_num,
+            torch.sign,
+            torch.relu,
+        ):
             self.same(op(y), op(x), op.__name__)
         self.same(torch.maximum(y, y.flip(0)), torch.maximum(x, x.flip(0)))
         self.same(torch.fmax(y, y.flip(0)), torch.fmax(x, x.flip(0)))
 
     def test_logical_and_bitwise(self):
         a, b = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 3, 1, 2])
-        for op in (torch.logical_and, torch.logical_or, torch.logical_xor, torch.bitwise_and, torch.bitwise_or,
-                   torch.bitwise_xor, torch.bitwise_left_shift, torch.bitwise_right_shift):  # fmt: skip
+        for op in (
+            torch.logical_and,
+            torch.logical_or,
+            torch.logical_xor,
+            torch.bitwise_and,
+            torch.bitwise_or,
+            torch.bitwise_xor,
+            torch.bitwise_left_shift,
+            torch.bitwise_right_shift,
+        ):
             self.same(op(to_npu(a), to_npu(b)), op(a, b), op.__name__)
         self.same(~to_npu(a), ~a)
         self.same(~to_npu(a > 1), ~(a > 1))
@@ -239,8 +292,11 @@ class ElementwiseTest(unittest.TestCase):
     def test_activations(self):
         functional = torch.nn.functional
         x = torch.randn(4, 5, dtype=torch.float64)
-        for name in "relu gelu silu mish elu selu celu leaky_relu softplus hardtanh hardswish hardsigmoid logsigmoid " \
-                    "hardshrink softshrink tanhshrink softsign sigmoid tanh relu6".split():  # fmt: skip
+        names = (
+            "relu gelu silu mish elu selu celu leaky_relu softplus hardtanh hardswish hardsigmoid logsigmoid "
+            "hardshrink softshrink tanhshrink softsign sigmoid tanh relu6"
+        )
+        for name in names.split():
             op = getattr(functional, name, None) or getattr(torch, name)
             a = x.clone().requires_grad_()
             b = to_npu(x).requires_grad_()

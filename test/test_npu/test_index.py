@@ -3,7 +3,6 @@
 import unittest
 
 import torch
-
 import torch.npu
 
 DEVICE = "npu:0"
@@ -44,8 +43,12 @@ class IndexTest(unittest.TestCase):
 
     def test_read(self):
         for x in (torch.randn(3, 4, 5), torch.arange(60).view(5, 4, 3).transpose(0, 2), torch.randn(6, 8, 5)[::2, ::2]):
-            y = torch.as_strided(torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE),
-                                 x.size(), x.stride(), x.storage_offset())  # fmt: skip
+            y = torch.as_strided(
+                torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE),
+                x.size(),
+                x.stride(),
+                x.storage_offset(),
+            )
             for name, key in self.keys():
                 self.same(y[self.moved(key)], x[key], name)
                 self.same(y[key], x[key], f"{name} with indices of the host")
@@ -72,8 +75,10 @@ class IndexTest(unittest.TestCase):
     def test_accumulate(self):
         x = torch.zeros(5)
         index, values = torch.tensor([1, 1, 3]), torch.tensor([1.0, 2.0, 3.0])
-        self.same(x.to(DEVICE).index_put_((index.to(DEVICE),), values.to(DEVICE), accumulate=True),
-                  x.clone().index_put_((index,), values, accumulate=True))  # fmt: skip
+        self.same(
+            x.to(DEVICE).index_put_((index.to(DEVICE),), values.to(DEVICE), accumulate=True),
+            x.clone().index_put_((index,), values, accumulate=True),
+        )
 
     def test_errors(self):
         y = torch.zeros(3, 4, device=DEVICE)
@@ -96,13 +101,19 @@ class IndexTest(unittest.TestCase):
             self.same(y.scatter(0, i, 2.5), x.scatter(0, index, 2.5))
             for reduce in ("sum", "prod", "mean", "amax", "amin"):
                 for include in (True, False):
-                    self.same(y.scatter_reduce(0, i, s, reduce, include_self=include),
-                              x.scatter_reduce(0, index, source, reduce, include_self=include), reduce)  # fmt: skip
+                    self.same(
+                        y.scatter_reduce(0, i, s, reduce, include_self=include),
+                        x.scatter_reduce(0, index, source, reduce, include_self=include),
+                        reduce,
+                    )
         index = torch.stack([torch.randperm(4) for _ in range(5)], 1)[:3]
         source = torch.randn(3, 5)
         self.same(x.to(DEVICE).scatter(0, index.to(DEVICE), source.to(DEVICE)), x.scatter(0, index, source))
         self.same(x.to(DEVICE).scatter_(0, index.to(DEVICE), source.to(DEVICE)), x.scatter(0, index, source))
-        self.same(x.to(DEVICE).scatter(0, index.to(DEVICE), source.to(DEVICE), reduce="add"), x.scatter(0, index, source, reduce="add"))
+        self.same(
+            x.to(DEVICE).scatter(0, index.to(DEVICE), source.to(DEVICE), reduce="add"),
+            x.scatter(0, index, source, reduce="add"),
+        )
         self.same(torch.nn.functional.one_hot(index.to(DEVICE), 5), torch.nn.functional.one_hot(index, 5))
         with self.assertRaises(RuntimeError):
             x.to(DEVICE).gather(0, index.float().to(DEVICE))
@@ -120,11 +131,17 @@ class IndexTest(unittest.TestCase):
             self.same(y.transpose(0, 2).index_select(dim, i), x.transpose(0, 2).index_select(dim, index))
             self.same(y.index_add(dim, i, s, alpha=2), x.index_add(dim, index, source, alpha=2))
             self.same(y.index_fill(dim, i, 9), x.index_fill(dim, index, 9))
-            self.same(y.index_copy(dim, torch.tensor([2, 0, 1], device=DEVICE), s), x.index_copy(dim, torch.tensor([2, 0, 1]), source))
+            self.same(
+                y.index_copy(dim, torch.tensor([2, 0, 1], device=DEVICE), s),
+                x.index_copy(dim, torch.tensor([2, 0, 1]), source),
+            )
         self.same(y.index_select(0, i.int()), x.index_select(0, index.int()))
         self.same(y.take(i), x.take(index))
         self.same(y.take_along_dim(y.argsort(1), 1), x.take_along_dim(x.argsort(1), 1))
-        self.same(y.clone().put_(i, torch.ones(3, device=DEVICE), accumulate=True), x.clone().put_(index, torch.ones(3), accumulate=True))
+        self.same(
+            y.clone().put_(i, torch.ones(3, device=DEVICE), accumulate=True),
+            x.clone().put_(index, torch.ones(3), accumulate=True),
+        )
 
     def test_masks(self):
         x = torch.randn(4, 5)
@@ -160,9 +177,17 @@ class IndexTest(unittest.TestCase):
     def test_gradients(self):
         x = torch.randn(4, 5, dtype=torch.float64)
         index = torch.tensor([0, 2, 2])
-        for call in (lambda t, i: t[i], lambda t, i: t.index_select(0, i), lambda t, i: t.gather(0, i.view(1, 3)),
-                     lambda t, i: t[:, i] * 2, lambda t, i: t.masked_fill(t > 0, 0), lambda t, i: t[t > 0],
-                     lambda t, i: t.index_add(0, i, t[:3]), lambda t, i: t.unfold(1, 3, 1), lambda t, i: t.take(i)):  # fmt: skip
+        for call in (
+            lambda t, i: t[i],
+            lambda t, i: t.index_select(0, i),
+            lambda t, i: t.gather(0, i.view(1, 3)),
+            lambda t, i: t[:, i] * 2,
+            lambda t, i: t.masked_fill(t > 0, 0),
+            lambda t, i: t[t > 0],
+            lambda t, i: t.index_add(0, i, t[:3]),
+            lambda t, i: t.unfold(1, 3, 1),
+            lambda t, i: t.take(i),
+        ):
             a, b = x.clone().requires_grad_(), x.to(DEVICE).requires_grad_()
             call(a, index).exp().sum().backward()
             call(b, index.to(DEVICE)).exp().sum().backward()

@@ -3,7 +3,6 @@
 import unittest
 
 import torch
-
 import torch.npu
 
 DEVICE = "npu:0"
@@ -81,8 +80,16 @@ class ReductionTest(unittest.TestCase):
     def test_nan(self):
         x = torch.tensor([[1.0, float("nan"), 3.0], [float("inf"), 2.0, -1.0]])
         y = x.to(DEVICE)
-        for call in (lambda t: t.max(1), lambda t: t.min(0), lambda t: t.argmax(1), lambda t: t.sum(), lambda t: t.nansum(),
-                     lambda t: t.nanmedian(), lambda t: t.median(1), lambda t: torch.aminmax(t, dim=1)):  # fmt: skip
+        for call in (
+            lambda t: t.max(1),
+            lambda t: t.min(0),
+            lambda t: t.argmax(1),
+            lambda t: t.sum(),
+            lambda t: t.nansum(),
+            lambda t: t.nanmedian(),
+            lambda t: t.median(1),
+            lambda t: torch.aminmax(t, dim=1),
+        ):
             self.same(call(y), call(x))
 
     def test_out(self):
@@ -154,13 +161,22 @@ class ReductionTest(unittest.TestCase):
         self.same(y.bincount(y.float()), x.bincount(x.float()))
         self.same(y.count_nonzero(), x.count_nonzero())
         self.same(torch.unique(y), torch.unique(x))
-        self.same(torch.unique(y, return_inverse=True, return_counts=True), torch.unique(x, return_inverse=True, return_counts=True))
+        self.same(
+            torch.unique(y, return_inverse=True, return_counts=True),
+            torch.unique(x, return_inverse=True, return_counts=True),
+        )
         self.same(y.float().histc(4, 0, 3), x.float().histc(4, 0, 3))
         self.same(y.mode(), x.mode())
         edges = torch.tensor([0.5, 1.5, 2.5])
         for right in (False, True):
-            self.same(torch.bucketize(y.float(), edges.to(DEVICE), right=right), torch.bucketize(x.float(), edges, right=right))
-            self.same(torch.searchsorted(edges.to(DEVICE), y.float(), right=right), torch.searchsorted(edges, x.float(), right=right))
+            self.same(
+                torch.bucketize(y.float(), edges.to(DEVICE), right=right),
+                torch.bucketize(x.float(), edges, right=right),
+            )
+            self.same(
+                torch.searchsorted(edges.to(DEVICE), y.float(), right=right),
+                torch.searchsorted(edges, x.float(), right=right),
+            )
 
     def test_equal(self):
         x = torch.arange(4.0, device=DEVICE)
@@ -173,9 +189,20 @@ class ReductionTest(unittest.TestCase):
 
     def test_gradients(self):
         x = torch.randn(3, 4, dtype=torch.float64)
-        for call in (lambda t: t.sum(1), lambda t: t.mean(0), lambda t: t.max(1)[0], lambda t: t.amax(), lambda t: t.norm(),
-                     lambda t: t.prod(1), lambda t: t.std(0), lambda t: t.cumsum(1), lambda t: t.logsumexp(1), lambda t: t.sort(1)[0],
-                     lambda t: t.topk(2)[0], lambda t: t.var()):  # fmt: skip
+        for call in (
+            lambda t: t.sum(1),
+            lambda t: t.mean(0),
+            lambda t: t.max(1)[0],
+            lambda t: t.amax(),
+            lambda t: t.norm(),
+            lambda t: t.prod(1),
+            lambda t: t.std(0),
+            lambda t: t.cumsum(1),
+            lambda t: t.logsumexp(1),
+            lambda t: t.sort(1)[0],
+            lambda t: t.topk(2)[0],
+            lambda t: t.var(),
+        ):
             a, b = x.clone().requires_grad_(), x.to(DEVICE).requires_grad_()
             call(a).exp().sum().backward()
             call(b).exp().sum().backward()

@@ -1,10 +1,9 @@
-"""However a process ends, it ends at once, with status 0 and in silence; and a forked child is told that it has no NPU."""
+"""However a process ends, it ends at once, with status 0 and in silence; a forked child is told that it has no NPU."""
 
 import time
 import unittest
 
 import acl_library as acl
-
 
 PRELUDE = """
     lib = acl.Library()
@@ -22,7 +21,8 @@ class TestExit(unittest.TestCase):
     def check(self, body, device=0, code=0, **env):
         begin = time.monotonic()
         prelude = "\n".join(line[4:] for line in PRELUDE.format(device=device).splitlines())
-        result = acl.run_script(prelude + "\n" + "\n".join(line[12:] for line in body.splitlines()), env=env, timeout=60)
+        text = prelude + "\n" + "\n".join(line[12:] for line in body.splitlines())
+        result = acl.run_script(text, env=env, timeout=60)
         self.assertEqual((result.returncode, result.stderr), (code, ""), result.stdout)
         self.assertLess(time.monotonic() - begin, 50)
         return result.stdout
@@ -71,10 +71,13 @@ class TestExit(unittest.TestCase):
         """)
 
     def test_after_using_only_device_1(self):
-        self.check("""
+        self.check(
+            """
             matmul(2)
             lib.check(lib.aclrtSynchronizeDevice())
-        """, device=1)
+        """,
+            device=1,
+        )
 
     def test_calls_after_the_exit_handlers_return(self):
         self.check("""
@@ -98,7 +101,8 @@ class TestFork(unittest.TestCase):
             pid = os.fork()
             if pid == 0:
                 p = ctypes.c_void_p()
-                codes = [lib.aclrtSetDevice(0), lib.aclrtMalloc(ctypes.byref(p), 64, 0), lib.aclrtSynchronizeStream(s), lib.aclrtFree(x[2])]
+                codes = [lib.aclrtSetDevice(0), lib.aclrtMalloc(ctypes.byref(p), 64, 0)]
+                codes += [lib.aclrtSynchronizeStream(s), lib.aclrtFree(x[2])]
                 print(set(codes), "spawn" in lib.message(), lib.desc(0, [1]), flush=True)
                 sys.exit(0)
             _, status = os.waitpid(pid, 0)

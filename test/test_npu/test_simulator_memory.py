@@ -2,6 +2,7 @@
 
 import ctypes
 import signal
+import textwrap
 import unittest
 
 import acl_library as acl
@@ -71,7 +72,13 @@ class TestMemory(unittest.TestCase):
         self.assertEqual(self.run_good(script, ASCEND_RT_VISIBLE_DEVICES="5,1")[:3], ["0", "2", "0"])
         self.assertEqual(self.run_good(script, ASCEND_RT_VISIBLE_DEVICES="2,x,3")[:2], ["0", "1"])
         self.assertEqual(self.run_good(script, ASCEND_RT_VISIBLE_DEVICES="9")[:2], ["0", "0"])
-        for name, value in (("ASCEND_SIM_DEVICE_COUNT", "0"), ("ASCEND_SIM_DEVICE_COUNT", "many"), ("ASCEND_SIM_MEMORY", "8X"), ("ASCEND_SIM_TINY", "-1")):
+        refused = (
+            "ASCEND_SIM_DEVICE_COUNT=0",
+            "ASCEND_SIM_DEVICE_COUNT=many",
+            "ASCEND_SIM_MEMORY=8X",
+            "ASCEND_SIM_TINY=-1",
+        )
+        for name, value in (text.split("=") for text in refused):
             words = self.run_good(script, **{name: value})
             self.assertEqual(words[0], "100000")
             self.assertIn(name, " ".join(words))
@@ -87,7 +94,8 @@ class TestMemory(unittest.TestCase):
         lib.check(lib.aclrtSynchronizeStream(None))
         after = lib.counters(2)
         change = {k: after[k] - before[k] for k in after}
-        self.assertEqual([change[k] for k in ("h2d", "h2d_bytes", "d2h", "d2h_bytes", "d2d", "d2d_bytes")], [1, 64, 1, 16, 1, 32])
+        names = ("h2d", "h2d_bytes", "d2h", "d2h_bytes", "d2d", "d2d_bytes")
+        self.assertEqual([change[k] for k in names], [1, 64, 1, 16, 1, 32])
         lib.check(lib.aclrtFree(p))
 
     def test_pageable_memory_may_change_after_an_asynchronous_copy(self):
@@ -107,27 +115,28 @@ class TestMemory(unittest.TestCase):
     def test_physical_memory_is_shared_between_processes(self):
         script = """
             class Property(ctypes.Structure):
-                _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_int), ("c", ctypes.c_int), ("id", ctypes.c_uint32), ("where", ctypes.c_int), ("r", ctypes.c_uint64)]
+                _fields_ = [(n, ctypes.c_int) for n in ("a", "b", "c", "id", "where")] + [("r", ctypes.c_uint64)]
             import subprocess
             lib = acl.Library()
             lib.check(lib.aclrtSetDevice(0))
             size, piece, base, handle = 2 << 20, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
             lib.check(lib.aclrtReserveMemAddress(ctypes.byref(base), size, 0, None, 0))
             if len(sys.argv) == 1:
-                lib.check(lib.aclrtMallocPhysical(ctypes.byref(piece), size, ctypes.byref(Property(0, 0, 4, 0, 1, 0)), 0))
+                wanted = Property(0, 0, 4, 0, 1, 0)
+                lib.check(lib.aclrtMallocPhysical(ctypes.byref(piece), size, ctypes.byref(wanted), 0))
                 lib.check(lib.aclrtMapMem(base, size, 0, piece, 0))
                 lib.check(lib.aclrtMemExportToShareableHandle(piece, 0, 1, ctypes.byref(handle)))
-                child = subprocess.run([sys.executable, "-c", SOURCE, str(handle.value)], capture_output=True, text=True)
+                command = [sys.executable, "-c", SOURCE, str(handle.value)]
+                child = subprocess.run(command, capture_output=True, text=True)
                 print(child.returncode, child.stderr, lib.download(base.value, ctypes.c_float, 2))
             else:
                 lib.check(lib.aclrtMemImportFromShareableHandle(int(sys.argv[1]), 1, ctypes.byref(piece)))
                 lib.check(lib.aclrtMapMem(base, size, 0, piece, 0))
                 lib.check(lib.aclrtMemcpy(base, 8, ctypes.addressof(acl.floats(2.5, 4.5)), 8, acl.H2D))
         """
-        import textwrap
-
         text = textwrap.dedent(script)
-        prelude = f"import sys; sys.path.insert(0, {acl.__file__.rsplit('/', 1)[0]!r})\nimport ctypes\nimport acl_library as acl\n"
+        prelude = f"import sys; sys.path.insert(0, {acl.__file__.rsplit('/', 1)[0]!r})\n"
+        prelude += "import ctypes\nimport acl_library as acl\n"
         result = acl.run_script(f"SOURCE = {prelude + text!r}\n" + text)
         self.assertEqual(result.stdout.strip(), "0  [2.5, 4.5]", result.stderr)
 

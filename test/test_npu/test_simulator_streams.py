@@ -7,7 +7,6 @@ import unittest
 
 import acl_library as acl
 
-
 lib = acl.Library()
 byref = ctypes.byref
 
@@ -114,7 +113,7 @@ class TestOrder(StreamTest):
         events = [[lib.event(), lib.event()] for _ in streams]
         for operand in sum(operands, []):
             lib.check(lib.aclrtMemset(operand[2], operand[3], 0, operand[3]))
-        for stream, (a, b, c), (start, end) in zip(streams, operands, events):
+        for stream, (a, b, c), (start, end) in zip(streams, operands, events, strict=True):
             lib.check(lib.aclrtRecordEvent(start, stream))
             for _ in range(20):
                 lib.check(lib.run("MatMul", [a, b], [c], stream=stream))
@@ -185,7 +184,12 @@ class TestEvents(StreamTest):
 
 class TestErrors(StreamTest):
     def test_a_failure_comes_with_the_next_synchronisation_and_then_is_gone(self):
-        for synchronize in (lambda s, e: lib.aclrtSynchronizeStream(s), lambda s, e: lib.aclrtSynchronizeDevice(), lambda s, e: lib.aclrtSynchronizeEvent(e)):
+        ways = (
+            lambda s, e: lib.aclrtSynchronizeStream(s),
+            lambda s, e: lib.aclrtSynchronizeDevice(),
+            lambda s, e: lib.aclrtSynchronizeEvent(e),
+        )
+        for synchronize in ways:
             stream, event = self.stream(), lib.event()
             x = self.operand([1.0, 2.0])
             lib.check(lib.aclsimSetFault(b"Add:error@1"))

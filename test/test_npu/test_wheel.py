@@ -179,6 +179,16 @@ class TestBuildScript(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, message)
 
+    def test_names_that_the_guides_use(self):
+        done = subprocess.run(
+            ["bash", "ci/build.sh", "--python=3.9"], capture_output=True, text=True, cwd=ROOT, timeout=60
+        )
+        self.assertEqual((done.returncode, "use --python=3.11" in done.stderr), (1, True))
+        makefile = (ROOT / "Makefile").read_text()
+        for target in ("wheel", "develop", "test", "train", "clean"):
+            self.assertRegex(makefile, rf"(?m)^[a-z ]*\b{target}\b.*:")
+        self.assertTrue(os.access(ROOT / ".ci/run", os.X_OK))
+
     def test_missing_python_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             for tool in ("bash", "dirname", "env"):

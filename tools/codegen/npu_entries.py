@@ -13,8 +13,7 @@ from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFunctionsGroup, OptionalType, Type
 
 # Output rules of frame/MetaRules.h for groups that upstream has no meta function for.
-ITERATOR_RULES = ("unary", "unary_bool", "unary_real", "unary_float", "binary", "binary_float", "comparison")
-PLAIN_RULES = ("like",)
+ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
 DTYPE_CLASSES = ("float", "int", "bool", "complex")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
 ENTRY_KEYS = {"func", "ir", "inputs", "attrs", "output", "compute", "result", "elementwise", "dtypes", "fast", "forms"}
@@ -173,9 +172,8 @@ class _Reader:
             raise fail(f"`{name}` has no out= variant to generate from: name a function under `kernels` instead")
         output = str(entry.get("output", "structured"))
         if output == "structured" and not group.structured:
-            rules = ", ".join(ITERATOR_RULES + PLAIN_RULES)
-            raise fail(f"`{name}` is not structured upstream: give `output`, one of {rules}")
-        if output != "structured" and output not in ITERATOR_RULES + PLAIN_RULES:
+            raise fail(f"`{name}` is not structured upstream: give `output`, one of {', '.join(ITERATOR_RULES)}")
+        if output != "structured" and output not in ITERATOR_RULES:
             raise fail(f"unknown output rule `{output}`", "output")
         arguments = {a.name: a.type for a in group.functional.func.arguments.flat_all}
         tensors = [n for n, t in arguments.items() if is_tensor(t)]

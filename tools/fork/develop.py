@@ -18,7 +18,7 @@ import sysconfig
 from pathlib import Path
 
 from tools.fork import base as base_tree
-from tools.fork.metadata import BUILD_NOTE, DIST_INFO, own_metadata
+from tools.fork.metadata import BUILD_NOTE, DIST_INFO, entry_points, own_metadata
 from tools.fork.overlay import Content, collect
 from tools.setup_helpers.env import BASE_VERSION, Switches
 
@@ -71,8 +71,8 @@ def _put(content: Content, place: Path) -> None:
     new.replace(place)
 
 
-def _scripts(base_info: Path) -> dict[str, bytes]:
-    text = (base_info / "entry_points.txt").read_text()
+def _scripts(base_info: Path, switches: Switches) -> dict[str, bytes]:
+    text = entry_points(base_info, switches)
     section = re.search(r"\[console_scripts\]\n((?:[^\[\n].*\n?)*)", text)
     scripts = {}
     for line in (section[1] if section else "").splitlines():
@@ -110,7 +110,7 @@ def install(switches: Switches, base: Path, libraries: Path | None) -> int:
     for name, content in files.items():
         _put(content, site / name)
     bin_dir = Path(sysconfig.get_path("scripts"))
-    for name, text in _scripts(base_info).items():
+    for name, text in _scripts(base_info, switches).items():
         _put(text, bin_dir / name)
         (bin_dir / name).chmod(0o755)
         files[os.path.relpath(bin_dir / name, site)] = text

@@ -12,6 +12,8 @@ DIST_INFO = f"torch-{VERSION}.dist-info"
 BUILD_NOTE = f"{DIST_INFO}/ascend_build.json"
 # What the optional tools import; a plain installation goes without.
 NPU_TOOLS = ("h5py", "libcst", "openpyxl", "rich", "matplotlib")
+# Commands of the NPU back end, beside the base's own.
+NPU_COMMANDS = {"ms_fmk_transplt": "torch.npu.transplant.cli:main"}
 
 
 def read_bytes(content: Content) -> bytes:
@@ -31,6 +33,15 @@ def digest(files: dict[str, Content], base_identity: str) -> str:
         total.update(f"\0{name}\0".encode())
         total.update(hashlib.sha256(read_bytes(content)).digest())
     return total.hexdigest()
+
+
+def entry_points(base_info: Path, switches: Switches) -> str:
+    """The base's entry_points.txt with our commands among its console scripts."""
+    text = (base_info / "entry_points.txt").read_text(encoding="utf-8")
+    if not switches["USE_NPU"]:
+        return text
+    commands = "".join(f"{name} = {target}\n" for name, target in NPU_COMMANDS.items())
+    return text.replace("[console_scripts]\n", "[console_scripts]\n" + commands, 1)
 
 
 def own_metadata(base_info: Path, switches: Switches, build_digest: str, mode: str) -> dict[str, bytes]:
@@ -56,6 +67,7 @@ Tag: {wheel_tag()}
     return {
         f"{DIST_INFO}/METADATA": ("\n".join(lines) + blank + body).encode(),
         f"{DIST_INFO}/WHEEL": wheel.encode(),
+        f"{DIST_INFO}/entry_points.txt": entry_points(base_info, switches).encode(),
         f"{DIST_INFO}/top_level.txt": ("\n".join(sorted(top_level)) + "\n").encode(),
         BUILD_NOTE: (json.dumps(note, indent=1, sort_keys=True) + "\n").encode(),
     }

@@ -106,7 +106,8 @@ void* open_cann(std::string& path, std::vector<Attempt>& attempts) {
     uint32_t count = 0;
     const aclError error = count_devices(&count);
     if (error == ACL_SUCCESS && count > 0) return handle;
-    attempts.push_back({path, error == ACL_SUCCESS ? "reports no device" : "fails to count devices with error " + std::to_string(error)});
+    attempts.push_back({path, error == ACL_SUCCESS ? "reports no device"
+                                                   : "fails to count devices with error " + std::to_string(error)});
     return nullptr;  // the libraries are here, the card is not: other copies would say the same
   }
   return nullptr;
@@ -115,13 +116,18 @@ void* open_cann(std::string& path, std::vector<Attempt>& attempts) {
 std::string what_is_missing(const std::vector<Attempt>& attempts) {
   std::string text;
   if (!exists("/usr/local/Ascend/driver") && !exists("/dev/davinci_manager")) {
-    text += "\n  - the driver: neither /usr/local/Ascend/driver nor /dev/davinci_manager exists; install the Ascend driver and firmware";
+    text +=
+        "\n  - the driver: neither /usr/local/Ascend/driver nor /dev/davinci_manager exists; install the Ascend driver "
+        "and firmware";
   }
   if (!matches("/dev/davinci[0-9]*")) {
-    text += "\n  - device nodes: there is no /dev/davinci0; in a container pass --device /dev/davinci0 --device /dev/davinci_manager";
+    text +=
+        "\n  - device nodes: there is no /dev/davinci0; in a container pass --device /dev/davinci0 --device "
+        "/dev/davinci_manager";
   }
   if (variable("ASCEND_HOME_PATH").empty() && variable("ASCEND_TOOLKIT_HOME").empty()) {
-    text += "\n  - the environment: ASCEND_HOME_PATH is not set; run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh'";
+    text +=
+        "\n  - the environment: ASCEND_HOME_PATH is not set; run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh'";
   }
   for (const auto& a : attempts) text += "\n  - " + a.path + ": " + a.problem;
   return text;
@@ -152,9 +158,11 @@ void open_companions(Opened& opened, void* first) {
   for (size_t i = 0; i < detail::kLibraryCount; ++i) {
     const auto& entry = detail::kLibraries[i];
     void* handle = nullptr;
-    if (std::strcmp(entry.soname, kSoname) == 0) {
+    if (entry.simulator_only) {
+      // no CANN library has these functions
+    } else if (std::strcmp(entry.soname, kSoname) == 0) {
       handle = first;
-    } else if (!entry.simulator_only) {
+    } else {
       handle = ::dlopen((folder + entry.soname).c_str(), RTLD_NOW | RTLD_LOCAL);
       if (!handle) handle = ::dlopen(entry.soname, RTLD_NOW | RTLD_LOCAL);
     }
@@ -186,13 +194,16 @@ Opened* open_library() {
     open_companions(*opened, handle);
     return opened;
   }
-  TORCH_CHECK(choice != "off", "ASCEND_SIMULATOR=off, but no Ascend NPU can be used here. Missing:", what_is_missing(attempts));
+  TORCH_CHECK(choice != "off",
+              "ASCEND_SIMULATOR=off, but no Ascend NPU can be used here. Missing:", what_is_missing(attempts));
   const bool promised = !variable("ASCEND_HOME_PATH").empty() || !variable("ASCEND_TOOLKIT_HOME").empty();
   // The last attempt without an environment variable is the bare name; its absence is the ordinary machine.
   const bool found = !attempts.empty() && (promised || !opened->path.empty());
   if (found) {
     const auto& told = opened->path.empty() ? attempts.front() : attempts.back();
-    std::fprintf(stderr, "Warning: no Ascend NPU is used: %s: %s. Using the simulated NPU; ASCEND_SIMULATOR=on chooses it without this line.\n",
+    std::fprintf(stderr,
+                 "Warning: no Ascend NPU is used: %s: %s. Using the simulated NPU; ASCEND_SIMULATOR=on chooses it "
+                 "without this line.\n",
                  told.path.c_str(), told.problem.c_str());
   }
   open_simulator(*opened);

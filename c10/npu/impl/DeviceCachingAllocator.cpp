@@ -1,3 +1,5 @@
+// Requests, frees, and giving memory back. Note [Blocks and segments] in the header explains the parts.
+
 #include <c10/npu/impl/DeviceCachingAllocator.h>
 
 #include <acl_loader.h>
@@ -6,7 +8,6 @@
 #include <c10/npu/NPUTaskQueue.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace c10::npu::NPUCachingAllocator {
 
@@ -30,22 +31,7 @@ void decrease(StatArray& stat, const BlockPool& pool, size_t amount) {
   stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].decrease(amount);
 }
 
-template <class F>
-void for_each_stat_array(DeviceStats& stats, F f) {
-  for (StatArray* array : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
-                           &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
-                           &stats.inactive_split_bytes, &stats.requested_bytes}) {
-    for (Stat& stat : *array) {
-      f(stat);
-    }
-  }
-  f(stats.oversize_allocations);
-  f(stats.oversize_segments);
-}
-
-size_t round_up(size_t size, size_t multiple) {
-  return (size + multiple - 1) / multiple * multiple;
-}
+size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 // CANN's kernels may read up to 32 bytes past an operand.
 size_t padding() {
@@ -76,9 +62,7 @@ size_t segment_size(size_t size) {
                                : round_up(size, kRoundLarge);
 }
 
-size_t max_split_size() {
-  return limits.max_split_size.load(std::memory_order_relaxed);
-}
+size_t max_split_size() { return limits.max_split_size.load(std::memory_order_relaxed); }
 
 bool is_out_of_memory(aclError code) {
   return code == ACL_ERROR_RT_MEMORY_ALLOCATION || code == ACL_ERROR_BAD_ALLOC ||
@@ -118,7 +102,7 @@ void DeviceCachingAllocator::destroy_block(Block* block) {
 
 // ---- requests
 
-Block* DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& stream) {
+DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& stream) {
   std::unique_lock lock(mutex_);
   auto context = gather_context(RecordContext::STATE);
   if (C10_UNLIKELY(!waiting_.empty())) {
@@ -152,7 +136,7 @@ Block* DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& st
     }
   }
   use_block(block, size, requested_size, std::move(context));
-  return block;
+  return {block->ptr, block->size};
 }
 
 Block* DeviceCachingAllocator::take_free_block(BlockPool& pool, size_t size, const NPUStream& stream) {
@@ -204,6 +188,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
     increase(stats_.inactive_split_bytes, pool, rest->size);
   }
   block->allocated = true;
+  allocated_.emplace(block->ptr, block);
   block->requested_size = requested_size;
   increase(stats_.allocation, pool, 1);
   increase(stats_.allocated_bytes, pool, block->size);
@@ -269,19 +254,28 @@ void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<std::recursive
   for (const auto& observer : observers) {
     observer(device_, size, device_total, device_free);
   }
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "NPU out of memory. Tried to allocate ", format_size(requested_size), " (NPU ",
-      static_cast<int>(device_), "; ", format_size(device_total), " total capacity; ", format_size(allocated),
-      " already allocated; ", format_size(device_free), " free; ", allowed, format_size(reserved),
-      " reserved in total by PyTorch). If reserved memory is much larger than allocated memory, set max_split_size_mb in "
-      "PYTORCH_NPU_ALLOC_CONF to avoid fragmentation.\nmalloc:c10/npu/impl/DeviceCachingAllocator.cpp:", __LINE__,
-      " NPU error, error code is ", error, ". (", error_name(error), ")", reason.empty() ? "" : " Reason: ", reason);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "NPU out of memory. Tried to allocate ", format_size(requested_size),
+                   " (NPU ", static_cast<int>(device_), "; ", format_size(device_total), " total capacity; ",
+                   format_size(allocated), " already allocated; ", format_size(device_free), " free; ", allowed,
+                   format_size(reserved),
+                   " reserved in total by PyTorch). If reserved memory is much larger than allocated memory, set "
+                   "max_split_size_mb in "
+                   "PYTORCH_NPU_ALLOC_CONF to avoid fragmentation.\nmalloc:c10/npu/impl/DeviceCachingAllocator.cpp:",
+                   __LINE__, " NPU error, error code is ", error, ". (", error_name(error), ")",
+                   reason.empty() ? "" : " Reason: ", reason);
 }
 
 // ---- frees
 
-void DeviceCachingAllocator::free(Block* block) noexcept {
+size_t DeviceCachingAllocator::free(void* ptr) noexcept {
   const std::lock_guard lock(mutex_);
+  const auto found = allocated_.find(ptr);
+  if (found == allocated_.end()) {
+    return 0;
+  }
+  Block* block = found->second;
+  allocated_.erase(found);
+  const size_t size = block->size;
   BlockPool& pool = *block->pool;
   block->allocated = false;
   decrease(stats_.allocation, pool, 1);
@@ -298,6 +292,7 @@ void DeviceCachingAllocator::free(Block* block) noexcept {
   } else {
     defer_free(block);
   }
+  return size;
 }
 
 void DeviceCachingAllocator::free_block(Block* block) {
@@ -306,7 +301,8 @@ void DeviceCachingAllocator::free_block(Block* block) {
   decrease(stats_.active_bytes, pool, block->size);
   decrease(stats_.requested_bytes, pool, block->requested_size);
   if (C10_UNLIKELY(history_enabled_)) {
-    trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream, std::move(block->context));
+    trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream,
+                std::move(block->context));
   }
   block->context.reset();
   block->requested_size = 0;
@@ -346,15 +342,18 @@ void DeviceCachingAllocator::free_block(Block* block) {
   }
 }
 
-void DeviceCachingAllocator::record_stream(Block* block, const NPUStream& stream) {
+bool DeviceCachingAllocator::record_stream(void* ptr, const NPUStream& stream) {
   const std::lock_guard lock(mutex_);
-  if (stream == block->stream) {
-    return;
+  const auto found = allocated_.find(ptr);
+  if (found == allocated_.end()) {
+    return false;
   }
+  Block* block = found->second;
   auto& uses = block->stream_uses;
-  if (std::find(uses.begin(), uses.end(), stream) == uses.end()) {
+  if (stream != block->stream && std::find(uses.begin(), uses.end(), stream) == uses.end()) {
     uses.push_back(stream);
   }
+  return true;
 }
 
 void DeviceCachingAllocator::defer_free(Block* block) {
@@ -435,10 +434,10 @@ bool DeviceCachingAllocator::release_for(BlockPool& pool, size_t size, const NPU
   if (max_split == std::numeric_limits<size_t>::max()) {
     return false;
   }
+  synchronize();  // first, since it may drop tensors and so change the pool
   Block key(stream, std::max(size, max_split), nullptr, nullptr);
   const auto same_stream = [&](auto it) { return it != pool.blocks.end() && (*it)->stream.id() == stream.id(); };
   auto it = pool.blocks.lower_bound(&key);
-  synchronize();
   if (same_stream(it) && !(*it)->is_split()) {
     release_segment(*it);
     return true;
@@ -494,6 +493,7 @@ void DeviceCachingAllocator::collect_garbage() {
   if (reserved_ <= threshold) {
     return;
   }
+  synchronize();  // first, since it may drop tensors and so change the pool
   size_t excess = reserved_ - threshold;
   std::vector<Block*> candidates;
   for (Block* block : large_.blocks) {
@@ -501,11 +501,7 @@ void DeviceCachingAllocator::collect_garbage() {
       candidates.push_back(block);
     }
   }
-  if (candidates.empty()) {
-    return;
-  }
   std::sort(candidates.begin(), candidates.end(), [](const Block* a, const Block* b) { return a->birth < b->birth; });
-  synchronize();
   for (Block* block : candidates) {
     if (excess == 0) {
       break;
@@ -513,152 +509,6 @@ void DeviceCachingAllocator::collect_garbage() {
     excess -= std::min(excess, block->size);
     release_segment(block);
   }
-}
-
-// ---- what there is
-
-double DeviceCachingAllocator::memory_fraction() {
-  const std::lock_guard lock(mutex_);
-  return fraction_.value_or(1.0);
-}
-
-void DeviceCachingAllocator::set_memory_fraction(double fraction) {
-  const NPUGuard guard(device_);
-  activate_device();
-  size_t free = 0, total = 0;
-  NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &total));
-  const std::lock_guard lock(mutex_);
-  fraction_ = fraction;
-  allowed_ = static_cast<size_t>(fraction * static_cast<double>(total));
-}
-
-size_t DeviceCachingAllocator::largest_free_block() {
-  const std::lock_guard lock(mutex_);
-  size_t largest = 0;
-  for (const BlockPool* pool : {&small_, &large_}) {
-    for (const Block* block : pool->blocks) {
-      largest = std::max(largest, block->size);
-    }
-  }
-  return largest;
-}
-
-std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const void* ptr) {
-  const std::lock_guard lock(mutex_);
-  auto it = segments_.upper_bound(ptr);
-  if (it == segments_.begin()) {
-    return std::nullopt;
-  }
-  Block* first = std::prev(it)->second;
-  size_t size = 0;
-  for (const Block* block = first; block != nullptr; block = block->next) {
-    size += block->size;
-  }
-  if (static_cast<const char*>(ptr) >= static_cast<const char*>(first->ptr) + size) {
-    return std::nullopt;
-  }
-  return std::make_pair(first->ptr, size);
-}
-
-DeviceStats DeviceCachingAllocator::stats() {
-  const std::lock_guard lock(mutex_);
-  stats_.max_split_size = static_cast<int64_t>(std::min<size_t>(max_split_size(), std::numeric_limits<int64_t>::max()));
-  return stats_;
-}
-
-void DeviceCachingAllocator::reset_accumulated_stats() {
-  const std::lock_guard lock(mutex_);
-  for_each_stat_array(stats_, [](Stat& stat) { stat.reset_accumulated(); });
-  stats_.num_alloc_retries = 0;
-  stats_.num_ooms = 0;
-  stats_.num_sync_all_streams = 0;
-  stats_.num_device_alloc = 0;
-  stats_.num_device_free = 0;
-}
-
-void DeviceCachingAllocator::reset_peak_stats() {
-  const std::lock_guard lock(mutex_);
-  for_each_stat_array(stats_, [](Stat& stat) { stat.reset_peak(); });
-}
-
-std::vector<SegmentInfo> DeviceCachingAllocator::snapshot() {
-  const std::lock_guard lock(mutex_);
-  std::vector<SegmentInfo> result;
-  result.reserve(segments_.size());
-  for (const auto& [address, first] : segments_) {
-    SegmentInfo& segment = result.emplace_back();
-    segment.device = device_;
-    segment.address = reinterpret_cast<size_t>(address);
-    segment.stream = first->stream.stream();
-    segment.is_large = !first->pool->is_small;
-    segment.context_when_allocated = first->segment_context;
-    for (const Block* block = first; block != nullptr; block = block->next) {
-      BlockInfo& info = segment.blocks.emplace_back();
-      info.size = block->size;
-      info.requested_size = block->requested_size;
-      info.allocated = block->allocated;
-      info.active = block->allocated || block->event_count > 0 || !block->stream_uses.empty();
-      info.context_when_allocated = block->context;
-      segment.total_size += block->size;
-      if (info.allocated) {
-        segment.allocated_size += block->size;
-      }
-      if (info.active) {
-        segment.active_size += block->size;
-        segment.requested_size += block->requested_size;
-      }
-    }
-  }
-  return result;
-}
-
-// ---- history
-
-std::vector<TraceEntry> DeviceCachingAllocator::trace() {
-  const std::lock_guard lock(mutex_);
-  return {history_.begin(), history_.end()};
-}
-
-bool DeviceCachingAllocator::is_history_enabled() {
-  const std::lock_guard lock(mutex_);
-  return history_enabled_;
-}
-
-void DeviceCachingAllocator::record_history(bool enabled, CreateContextFn recorder, size_t max_entries,
-                                            RecordContext when, bool clear) {
-  TORCH_CHECK(when == RecordContext::NEVER || recorder != nullptr, "Contexts cannot be recorded without a recorder");
-  const std::lock_guard lock(mutex_);
-  history_enabled_ = enabled;
-  history_recorder_ = recorder;
-  history_max_ = std::max<size_t>(max_entries, 1);
-  history_when_ = enabled ? when : RecordContext::NEVER;
-  if (!enabled || clear) {
-    history_.clear();
-  }
-}
-
-void DeviceCachingAllocator::attach_oom_observer(const OutOfMemoryObserver& observer) {
-  const std::lock_guard lock(mutex_);
-  oom_observers_.push_back(observer);
-}
-
-std::shared_ptr<GatheredContext> DeviceCachingAllocator::gather_context(RecordContext level) {
-  if (C10_LIKELY(history_when_ < level)) {
-    return nullptr;
-  }
-  return history_recorder_();
-}
-
-void DeviceCachingAllocator::trace_event(TraceEntry::Action action, const void* address, size_t size,
-                                         const NPUStream& stream, std::shared_ptr<GatheredContext> context) {
-  if (history_.size() >= history_max_) {
-    history_.pop_front();
-  }
-  history_.emplace_back(action, device_, reinterpret_cast<size_t>(address), size, stream.stream(), MempoolId_t{0, 0},
-                        /*time=*/0, history_when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
-  using std::chrono::microseconds;
-  history_.back().time_.t_ =
-      std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace c10::npu::NPUCachingAllocator

@@ -5,6 +5,7 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <atomic>
 #include <deque>
@@ -39,7 +40,7 @@ struct Block {
   bool is_split() const { return prev != nullptr || next != nullptr; }
 
   NPUStream stream;
-  size_t size;                // bytes, rounded
+  size_t size;  // bytes, rounded
   void* ptr;
   BlockPool* pool;
   size_t requested_size = 0;  // bytes that the caller asked for
@@ -47,8 +48,8 @@ struct Block {
   Block* next = nullptr;
   bool allocated = false;
   int event_count = 0;
-  BlockTree::iterator where;  // in the pool's tree while the block is free
-  int64_t birth = 0;          // the pool's request count when the block became free
+  BlockTree::iterator where;           // in the pool's tree while the block is free
+  int64_t birth = 0;                   // the pool's request count when the block became free
   std::vector<NPUStream> stream_uses;  // other streams that record_stream named
   std::shared_ptr<GatheredContext> context;
   std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment
@@ -106,10 +107,16 @@ class DeviceCachingAllocator {
  public:
   explicit DeviceCachingAllocator(DeviceIndex device) : device_(device) {}
 
+  struct Allocation {
+    void* ptr;
+    size_t size;  // bytes, rounded
+  };
   // The device must be active. Throws c10::OutOfMemoryError.
-  Block* malloc(size_t requested_size, const NPUStream& stream);
-  void free(Block* block) noexcept;
-  void record_stream(Block* block, const NPUStream& stream);
+  Allocation malloc(size_t requested_size, const NPUStream& stream);
+  // The bytes freed; 0 if the address is not that of an allocated block.
+  size_t free(void* ptr) noexcept;
+  // False if the address is not that of an allocated block.
+  bool record_stream(void* ptr, const NPUStream& stream);
   void empty_cache();
 
   double memory_fraction();
@@ -148,8 +155,8 @@ class DeviceCachingAllocator {
   void release_segment(Block* block);
   void synchronize();
 
-  [[noreturn]] void throw_out_of_memory(std::unique_lock<std::recursive_mutex>& lock, size_t size, size_t requested_size,
-                                        aclError error, const NPUStream& stream);
+  [[noreturn]] void throw_out_of_memory(std::unique_lock<std::recursive_mutex>& lock, size_t size,
+                                        size_t requested_size, aclError error, const NPUStream& stream);
 
   std::shared_ptr<GatheredContext> gather_context(RecordContext level);
   void trace_event(TraceEntry::Action action, const void* address, size_t size, const NPUStream& stream,
@@ -159,6 +166,7 @@ class DeviceCachingAllocator {
   std::recursive_mutex mutex_;
   BlockPool small_{/*is_small=*/true};
   BlockPool large_{/*is_small=*/false};
+  ska::flat_hash_map<void*, Block*> allocated_;
   std::map<const void*, Block*> segments_;  // first block of each, by address
   std::unordered_map<NPUStream, std::deque<std::pair<NPUEvent, Block*>>> waiting_;
   std::vector<NPUEvent> spare_events_;

@@ -1,3 +1,5 @@
+// Streams and events for c10's generic code.
+
 #include <c10/npu/impl/NPUGuardImpl.h>
 
 #include <c10/core/DeviceCapability.h>
@@ -12,15 +14,11 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, NPUGuardImpl)
 namespace {
 
 // c10::Event keeps an opaque pointer and does not say which device it is on when it asks: the pointer is an NPUEvent.
-NPUEvent& event_of(void* event) {
-  return *static_cast<NPUEvent*>(event);
-}
+NPUEvent& event_of(void* event) { return *static_cast<NPUEvent*>(event); }
 
 }  // namespace
 
-DeviceCapability NPUGuardImpl::getDeviceCapability(Device) const {
-  return DeviceCapability();
-}
+DeviceCapability NPUGuardImpl::getDeviceCapability(Device) const { return DeviceCapability(); }
 
 Stream NPUGuardImpl::exchangeStream(Stream stream) const {
   const NPUStream next(stream);
@@ -38,9 +36,7 @@ void NPUGuardImpl::recordDataPtrOnStream(const DataPtr& data_ptr, const Stream& 
   NPUCachingAllocator::recordStream(data_ptr, NPUStream(stream));
 }
 
-void NPUGuardImpl::destroyEvent(void* event, DeviceIndex) const noexcept {
-  delete static_cast<NPUEvent*>(event);
-}
+void NPUGuardImpl::destroyEvent(void* event, DeviceIndex) const noexcept { delete static_cast<NPUEvent*>(event); }
 
 void NPUGuardImpl::record(void** event, const Stream& stream, DeviceIndex device, EventFlag flag) const {
   TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ", static_cast<int>(device),
@@ -60,9 +56,7 @@ void NPUGuardImpl::block(void* event, const Stream& stream) const {
   }
 }
 
-bool NPUGuardImpl::queryEvent(void* event) const {
-  return event == nullptr || event_of(event).query();
-}
+bool NPUGuardImpl::queryEvent(void* event) const { return event == nullptr || event_of(event).query(); }
 
 void NPUGuardImpl::synchronizeEvent(void* event) const {
   if (event != nullptr) {

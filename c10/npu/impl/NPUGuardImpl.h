@@ -1,6 +1,6 @@
 #pragma once
-// The device guard that c10's generic code (DeviceGuard, StreamGuard, torch.Stream, torch.Event, autograd's engine) uses
-// for this device.
+// The device guard that c10's generic code (DeviceGuard, StreamGuard, torch.Stream, torch.Event, autograd's engine)
+// uses for this device.
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/npu/NPUFunctions.h>

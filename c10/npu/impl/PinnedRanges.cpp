@@ -1,3 +1,5 @@
+// One ordered map of address ranges.
+
 #include <c10/npu/impl/PinnedRanges.h>
 
 #include <map>

@@ -20,11 +20,11 @@ class TestTexts(unittest.TestCase):
 
     def test_python_2(self):
         self.failed("import torch\nprint 'cuda'\nx = y.cuda()\n", "Python 2", "line 2")
-        self.failed("try:\n    x.cuda()\nexcept ValueError, e:\n    pass\n", "Python 2")
+        self.failed("try:\n    x.cuda()\nexcept ValueError, e:\n    pass\n", "Python 2", "line 3")
 
     def test_syntax_error(self):
         self.failed("x = cuda(\n", "syntax error", "line 1")
-        self.failed("model.cuda(async=True)\n", "syntax error")
+        self.failed("x.cuda()\ntrain(model, async=True)\n", "async")
 
     def test_bytes(self):
         self.failed(b"x = y.cuda()  # \xff\xfe\n", "decoded")
@@ -48,9 +48,13 @@ class TestTexts(unittest.TestCase):
             b"\xef\xbb\xbfx = y.cuda()\r\n",
             b"x = y.cuda()\r\nz = 1\n",
             b"x = y.cuda()",
-            b"\x0cx = y.cuda()\n",
+            b"a = 1\n\x0c\nx = y.cuda()\n",
         ):
             self.assertEqual(convert(raw)[0], raw.replace(b"cuda", b"npu"))
+
+    def test_text_that_libcst_would_change_is_left_alone(self):
+        self.failed(b"\x0cx = y.cuda()\n", "exactly")
+        self.failed(b"# old Mac\rx = y.cuda()\r", "exactly")
 
     def test_deep_nesting(self):
         self.failed("cuda = " + "(" * 1000 + "1" + ")" * 1000 + "\n", "deep")

@@ -81,7 +81,18 @@ _SECTIONS = (
         torch.cuda.ShortTensor | ~ | 1.5 | Constructor of an int16 tensor.
         torch.cuda.DoubleTensor | ~ | 1.5 | Constructor of a float64 tensor.
         torch.cuda.BFloat16Tensor | ~ | 2.1 | Constructor of a bfloat16 tensor.
-        torch.cuda.FloatStorage | - | - | Typed storages are deprecated: torch.UntypedStorage(n, device="npu").
+        torch.cuda.BoolStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.FloatStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.IntStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.LongStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.HalfStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.ByteStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.CharStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.ShortStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.DoubleStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.BFloat16Storage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.ComplexFloatStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
+        torch.cuda.ComplexDoubleStorage | ~ | 2.1 | Deprecated typed storage; torch.UntypedStorage(n, device="npu").
         """,
     ),
     (
@@ -100,13 +111,20 @@ _SECTIONS = (
         torch.cuda.ipc_collect | ~ | 2.1 | Frees memory that other processes gave back.
         torch.cuda.get_sync_debug_mode | ~ | 2.1 | Mode of warnings about synchronising calls.
         torch.cuda.set_sync_debug_mode | ~ | 2.1 | Sets that mode.
-        torch.cuda.utilization | ~ | 2.1 | Load of a device in percent.
         torch.cuda.OutOfMemoryError | torch.OutOfMemoryError | 2.1 | The one exception of all devices.
         torch.cuda.StreamContext | ~ | 2.1 | Class behind torch.npu.stream.
+        torch.cuda.ExternalStream | ~ | 2.1 | Wraps a stream handle: an aclrtStream here, a cudaStream_t there.
+        torch.cuda.get_stream_from_external | ~ | 2.1 | The same as a function.
+        torch.cuda.is_current_stream_capturing | ~ | 2.1 | Always false.
+        torch.cuda.has_half | ~ | 1.5 | Always true.
+        torch.cuda.has_magma | ~ | 1.5 | Always false.
+        torch.cuda.is_tf32_supported | ~ | 2.13 | Always false: TF32 is NVIDIA's.
+        torch.cuda.DeferredCudaCallError | torch.npu.DeferredNpuCallError | 2.1 | A queued call failed.
         torch.cuda.set_stream | ~ | 1.8 | Makes a stream the one in use.
         torch.cuda.streams | ~ | 1.5 | module: streams and events.
         torch.cuda.streams.Stream | ~ | 1.5 | As torch.npu.Stream.
         torch.cuda.streams.Event | ~ | 1.5 | As torch.npu.Event.
+        torch.cuda.streams.ExternalStream | ~ | 2.1 | As torch.npu.ExternalStream.
         """,
     ),
     (
@@ -138,6 +156,7 @@ _SECTIONS = (
         torch.cuda.host_memory_stats_as_nested_dict | ~ | 2.13 | The same, nested.
         torch.cuda.reset_peak_host_memory_stats | ~ | 2.13 | Restarts those peaks.
         torch.cuda.reset_accumulated_host_memory_stats | ~ | 2.13 | Restarts those sums.
+        torch.cuda.device_memory_used | ~ | 2.13 | Bytes in use on a device, by any process.
         torch.cuda.get_allocator_backend | ~ | 2.1 | Name of the allocator.
         """,
     ),
@@ -174,6 +193,8 @@ _SECTIONS = (
         torch.cuda.amp.grad_scaler | ~ | 1.8 | module: where GradScaler lives.
         torch.cuda.amp.grad_scaler.GradScaler | torch.npu.amp.GradScaler | 1.8 | As torch.npu.amp.GradScaler.
         torch.cuda.amp.common | - | - | Internal; ask torch.npu.is_available() instead.
+        torch.cuda.amp.common.amp_definitely_not_available | torch.npu.amp.amp_definitely_not_available | 2.1 | Same.
+        torch.cuda.amp.amp_definitely_not_available | ~ | 2.1 | Internal; ask torch.npu.is_available() instead.
         torch.get_autocast_gpu_dtype | - | - | Use torch.get_autocast_dtype("npu").
         torch.set_autocast_gpu_dtype | - | - | Use torch.set_autocast_dtype("npu", dtype).
         """,
@@ -249,7 +270,6 @@ _SECTIONS = (
         torch.cuda.check_error | - | - | CUDA's runtime.
         torch.cuda.cudaStatus | - | - | CUDA's runtime.
         torch.cuda.CudaError | - | - | CUDA's runtime; npu errors are RuntimeError.
-        torch.cuda.DeferredCudaCallError | - | - | CUDA's runtime.
         torch.cuda.current_blas_handle | - | - | cuBLAS.
         torch.cuda.current_solver_handle | - | - | cuSOLVER.
         torch.cuda.CUDAGraph | - | - | CUDA graphs.
@@ -257,11 +277,8 @@ _SECTIONS = (
         torch.cuda.graphs | - | - | CUDA graphs.
         torch.cuda.graph_pool_handle | - | - | CUDA graphs.
         torch.cuda.make_graphed_callables | - | - | CUDA graphs; call the module itself.
-        torch.cuda.is_current_stream_capturing | - | - | CUDA graphs.
         torch.cuda.MemPool | - | - | Pools of CUDA graphs.
         torch.cuda.use_mem_pool | - | - | Pools of CUDA graphs.
-        torch.cuda.ExternalStream | - | - | Wraps a cudaStream_t.
-        torch.cuda.get_stream_from_external | - | - | Wraps a cudaStream_t.
         torch.cuda.GreenContext | - | - | CUDA green contexts.
         torch.cuda.green_contexts | - | - | CUDA green contexts.
         torch.cuda.CUDAPluggableAllocator | - | - | Allocator written against CUDA.
@@ -270,16 +287,13 @@ _SECTIONS = (
         torch.cuda.caching_allocator_disabled | - | - | The caching allocator is always on.
         torch.cuda.get_arch_list | - | - | CUDA architectures.
         torch.cuda.get_gencode_flags | - | - | CUDA architectures.
-        torch.cuda.is_tf32_supported | - | - | TF32 is NVIDIA's.
-        torch.cuda.has_half | - | - | Always true; remove the test.
-        torch.cuda.has_magma | - | - | MAGMA.
         torch.cuda.jiterator | - | - | Compiles CUDA code.
         torch.cuda.tunable | - | - | Tunes CUDA's GEMM.
         torch.cuda.gds | - | - | GPUDirect storage.
         torch.cuda.sparse | - | - | Sparse CUDA tensor types.
+        torch.cuda.utilization | - | - | NVIDIA's management library; npu-smi info.
         torch.cuda.list_gpu_processes | - | - | NVIDIA's management library; npu-smi info.
         torch.cuda.memory_usage | - | - | NVIDIA's management library; npu-smi info.
-        torch.cuda.device_memory_used | - | - | NVIDIA's management library; npu-smi info.
         torch.cuda.temperature | - | - | NVIDIA's management library; npu-smi info.
         torch.cuda.power_draw | - | - | NVIDIA's management library; npu-smi info.
         torch.cuda.clock_rate | - | - | NVIDIA's management library; npu-smi info.

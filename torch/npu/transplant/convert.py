@@ -18,8 +18,8 @@ from .records import FileReport
 from .rules_calls import CallRules
 from .rules_names import NameRules, ensure_import
 from .rules_strings import StringRules
-from .source import Source, SourceError
-from .unit import Options, Unit
+from .source import ASYNC, Source, SourceError, looks_like_python2
+from .unit import Options, Unit, explain
 
 _WORDS = r"cuda|nccl|\bapex\b|\bgpu:|DataParallel|GradScaler|cudnn|\bamp_C\b"
 _NPU_WORDS = re.compile(rb"(?<![A-Za-z0-9])npu(?![A-Za-z0-9])|hccl|torch_npu|is_npu|NpuFused")
@@ -61,7 +61,13 @@ class Converter:
             source = Source(raw)
             if not is_main and not self.is_interesting(source.data):
                 return raw, report
-            new = with_room(source.data, self._convert_source, source, report, is_main, _compiles(source.data))
+            compiles = _compiles(source.data)
+            if not compiles:
+                source.mask_async()
+                compiles = _compiles(source.data)
+            if not compiles and looks_like_python2(source.text):
+                raise SourceError(explain(source.text))
+            new = with_room(source.data, self._convert_source, source, report, raw, is_main, compiles)
         except SourceError as error:
             report.status, report.reason = "failed", str(error)
             return raw, report
@@ -70,11 +76,13 @@ class Converter:
             return raw, report
         return (source.encode(new), report) if report.status == "converted" else (raw, report)
 
-    def _convert_source(self, source: Source, report: FileReport, is_main: bool, compiles: bool) -> bytes:
+    def _convert_source(self, source: Source, report: FileReport, raw: bytes, is_main: bool, compiles: bool) -> bytes:
         unit = self.rewrite(source, report, is_main)
+        new = unit.edits.apply(source.data)
+        if ASYNC.encode() in new and ASYNC.encode() not in raw:
+            raise SourceError("an argument is called async, which Python 3.7 made a keyword; rename it first")
         if report.status != "converted":
             return source.data
-        new = unit.edits.apply(source.data)
         if compiles and not _compiles(new):
             report.changes.clear()
             report.status, report.reason = "failed", "the converted text does not compile; left as it is"
@@ -144,7 +152,7 @@ def _compiles(data: bytes) -> bool:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether a text nests so deep that it needs a larger stack; asks Python's compiler, with little room to recurse."""
+    """Whether a text nests so deep that it needs a larger stack. Asks the compiler, with little room to recurse."""
     limit = sys.getrecursionlimit()
     frames = len(inspect.stack(0))
     try:
@@ -158,7 +166,7 @@ def _is_deep(data: bytes) -> bool:
 
 
 def with_room(data: bytes, function, *args):
-    """Call ``function`` on a text with a recursion limit (and, for deep texts, a thread with a stack) that it fits in."""
+    """Call ``function`` with the recursion limit (and, for deep texts, the thread with the stack) that it needs."""
     limit = sys.getrecursionlimit()
     try:
         if _is_deep(data):

@@ -31,9 +31,9 @@ NPU_DEVICE_MAP = npu_process_device_map(os.environ.get("NPU_DEVICE_LIST", "0,1,2
 NPU_DEVICE_ID = NPU_DEVICE_MAP[int(os.environ.get("LOCAL_RANK", "0"))]
 torch.npu.set_device(f"npu:{{NPU_DEVICE_ID}}")
 '''
-_PROCESS_GROUP = '''if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+_PROCESS_GROUP = """if int(os.environ.get("WORLD_SIZE", "1")) > 1:
     torch.distributed.init_process_group(backend="hccl")
-'''
+"""
 _LAUNCH = """#!/bin/bash
 # Starts {main} once per device: NPU_DEVICE_LIST=0,1 bash {script} [arguments of {main}]
 export NPU_DEVICE_LIST=${{NPU_DEVICE_LIST:-0,1,2,3,4,5,6,7}}

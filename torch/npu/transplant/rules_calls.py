@@ -7,6 +7,7 @@ from . import api_table
 from .api_table import canonical
 from .contexts import literal
 from .scopes import dotted_text
+from .source import ASYNC
 from .unit import Unit
 
 # Roots of modules that have a "cuda" of their own.
@@ -68,6 +69,10 @@ class CallRules:
         name = self._qualified(func)
         if isinstance(func, cst.Attribute) and func.attr.value == "cuda" and not self._is_other(func.value):
             self.unit.replace_node(func.attr, "npu", "device move", "Moves to the device.", call)
+        if isinstance(func, cst.Attribute) and func.attr.value in ("cuda", "npu", "to", "copy_", "type"):
+            for arg in call.args:
+                if arg.keyword and arg.keyword.value == ASYNC:
+                    self.unit.replace_node(arg.keyword, "non_blocking", "keyword", "async is a keyword of Python 3.7.")
         if name == "torch.nn.DataParallel":
             self._data_parallel(call)
         elif name in ("torch.autograd.profiler.profile", "torch.profiler.profile"):

@@ -12,6 +12,9 @@ _PYTHON2 = re.compile(
     r"^\s*(print\s+[^\s=(.,\[)]|print\s*$|exec\s+[\"'\w]|raise\s+\w+\s*,|except\s+[\w.]+\s*,\s*\w+\s*:)|<>|\b0[0-7]+\b|\bur[\"']",
     re.MULTILINE,
 )
+# x.cuda(async=True) was the spelling of non_blocking until Python 3.7 made a keyword of it.
+_ASYNC = re.compile(rb"(?<=[(,])(\s*)async(?=\s*=[^=])")
+ASYNC = "asynx"  # stands in the text for the keyword while it is parsed: a name of the same length
 _DEEPEST = 150  # deeper brackets than Python's own compiler takes
 
 
@@ -36,6 +39,10 @@ class Source:
             raise SourceError("holds null bytes")
         self.data = text.encode("utf-8")
         self._starts = [0] + [match.end() for match in re.finditer(rb"\r\n|\r|\n", self.data)]
+
+    def mask_async(self) -> None:
+        """Make arguments called ``async`` parse; the rules for calls turn each into ``non_blocking``."""
+        self.data = _ASYNC.sub(rb"\1" + ASYNC.encode(), self.data)
 
     @property
     def text(self) -> str:

@@ -13,7 +13,7 @@ from .contexts import Contexts
 from .custom import CustomRules
 from .records import Change, Hint, Unsupported
 from .scopes import Names
-from .source import Edits, Source, SourceError, check_depth, looks_like_python2
+from .source import ASYNC, Edits, Source, SourceError, check_depth, looks_like_python2
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Unit:
             after = Edits.of(self.edits.within(first, last)).apply(self.source.data[first:last]).decode("utf-8")
             line, end_line = self.source.line(first), self.source.line(max(first, last - 1))
             why = " ".join(dict.fromkeys(reasons))
-            found.append(Change(line, end_line, rule, _short(before), _short(after), why))
+            found.append(Change(line, end_line, rule, _short(before.replace(ASYNC, "async")), _short(after), why))
         return sorted(found, key=lambda change: change.line)
 
     def hint(self, node: cst.CSTNode, rule: str, text: str) -> None:
@@ -132,7 +132,7 @@ def parse(source: Source) -> cst.Module:
     try:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
-        raise SourceError(_explain(text, error)) from error
+        raise SourceError(explain(text, f"line {error.raw_line}")) from error
     except RecursionError as error:
         raise SourceError("nests too deep to be parsed") from error
     if module.code != text:
@@ -140,14 +140,14 @@ def parse(source: Source) -> cst.Module:
     return module
 
 
-def _explain(text: str, error: cst.ParserSyntaxError) -> str:
-    place, reason = f"line {error.raw_line}", "syntax error"
+def explain(text: str, place: str = "line 1", reason: str = "syntax error") -> str:
+    """What Python says about a text that does not parse, and whether it is Python 2."""
     try:
         ast.parse(text)
-    except SyntaxError as own:
-        place, reason = f"line {own.lineno}", f"syntax error: {own.msg}"
-    except (ValueError, RecursionError, MemoryError) as own:
-        reason = f"syntax error: {own}"
+    except SyntaxError as error:
+        place, reason = f"line {error.lineno}", f"syntax error: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        reason = f"syntax error: {error}"
     if looks_like_python2(text):
         return f"{place}: Python 2 source; convert it to Python 3 first (2to3 or futurize)"
     return f"{place}: {reason}"

@@ -1,3 +1,5 @@
+// Upstream's caching host allocator over ACL's pinned memory.
+
 #include <ATen/npu/CachingHostAllocator.h>
 
 #include <acl_loader.h>
@@ -85,12 +87,8 @@ REGISTER_HOST_ALLOCATOR(at::kPrivateUse1, &instance())
 
 }  // namespace
 
-at::HostAllocator* getCachingHostAllocator() {
-  return &instance();
-}
+at::HostAllocator* getCachingHostAllocator() { return &instance(); }
 
-bool isPinnedPtr(const void* ptr) {
-  return c10::npu::impl::is_pinned(ptr);
-}
+bool isPinnedPtr(const void* ptr) { return c10::npu::impl::is_pinned(ptr); }
 
 }  // namespace at::npu

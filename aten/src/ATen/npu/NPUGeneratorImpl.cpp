@@ -1,3 +1,5 @@
+// Seed, offset and their 16-byte form; the default generators.
+
 #include <ATen/npu/NPUGeneratorImpl.h>
 
 #include <ATen/Context.h>
@@ -46,13 +48,9 @@ void NPUGeneratorImpl::set_offset(uint64_t offset) {
   state_->philox_offset = offset;
 }
 
-uint64_t NPUGeneratorImpl::get_offset() const {
-  return state_->philox_offset;
-}
+uint64_t NPUGeneratorImpl::get_offset() const { return state_->philox_offset; }
 
-uint64_t NPUGeneratorImpl::current_seed() const {
-  return state_->seed;
-}
+uint64_t NPUGeneratorImpl::current_seed() const { return state_->seed; }
 
 uint64_t NPUGeneratorImpl::seed() {
   const uint64_t seed = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);
@@ -71,8 +69,8 @@ void NPUGeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   at::detail::check_rng_state(new_state);
   const auto bytes = static_cast<size_t>(new_state.numel());
   // A seed alone stands for the beginning of its sequence, as for CUDA's generator.
-  TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(uint64_t), "RNG state is wrong size: an npu generator's state has ",
-              kStateBytes, " bytes, but got ", bytes);
+  TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(uint64_t),
+              "RNG state is wrong size: an npu generator's state has ", kStateBytes, " bytes, but got ", bytes);
   std::array<uint64_t, 2> values = {0, 0};
   std::memcpy(values.data(), new_state.data(), bytes);
   set_current_seed(values[0]);

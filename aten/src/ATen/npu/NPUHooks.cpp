@@ -1,3 +1,5 @@
+// The hooks, and their registration together with the device type's name.
+
 #include <ATen/npu/NPUHooks.h>
 
 #include <ATen/native/npu/frame/Resize.h>
@@ -9,37 +11,21 @@
 
 namespace at::npu {
 
-bool NPUHooks::isAvailable() const {
-  return c10::npu::device_count() > 0;
-}
+bool NPUHooks::isAvailable() const { return c10::npu::device_count() > 0; }
 
-bool NPUHooks::hasPrimaryContext(DeviceIndex device_index) const {
-  return c10::npu::hasPrimaryContext(device_index);
-}
+bool NPUHooks::hasPrimaryContext(DeviceIndex device_index) const { return c10::npu::hasPrimaryContext(device_index); }
 
-void NPUHooks::init() const {
-  c10::npu::activate_device();
-}
+void NPUHooks::init() const { c10::npu::activate_device(); }
 
-DeviceIndex NPUHooks::deviceCount() const {
-  return c10::npu::device_count();
-}
+DeviceIndex NPUHooks::deviceCount() const { return c10::npu::device_count(); }
 
-void NPUHooks::setCurrentDevice(DeviceIndex device) const {
-  c10::npu::set_device(device);
-}
+void NPUHooks::setCurrentDevice(DeviceIndex device) const { c10::npu::set_device(device); }
 
-DeviceIndex NPUHooks::getCurrentDevice() const {
-  return c10::npu::current_device();
-}
+DeviceIndex NPUHooks::getCurrentDevice() const { return c10::npu::current_device(); }
 
-DeviceIndex NPUHooks::exchangeDevice(DeviceIndex device) const {
-  return c10::npu::ExchangeDevice(device);
-}
+DeviceIndex NPUHooks::exchangeDevice(DeviceIndex device) const { return c10::npu::ExchangeDevice(device); }
 
-DeviceIndex NPUHooks::maybeExchangeDevice(DeviceIndex device) const {
-  return c10::npu::MaybeExchangeDevice(device);
-}
+DeviceIndex NPUHooks::maybeExchangeDevice(DeviceIndex device) const { return c10::npu::MaybeExchangeDevice(device); }
 
 Device NPUHooks::getDeviceFromPtr(void* data) const {
   const auto device = c10::npu::NPUCachingAllocator::getDeviceOf(data);
@@ -47,21 +33,15 @@ Device NPUHooks::getDeviceFromPtr(void* data) const {
   return Device(DeviceType::PrivateUse1, *device);
 }
 
-bool NPUHooks::isPinnedPtr(const void* data) const {
-  return at::npu::isPinnedPtr(data);
-}
+bool NPUHooks::isPinnedPtr(const void* data) const { return at::npu::isPinnedPtr(data); }
 
-Allocator* NPUHooks::getPinnedMemoryAllocator() const {
-  return getCachingHostAllocator();
-}
+Allocator* NPUHooks::getPinnedMemoryAllocator() const { return getCachingHostAllocator(); }
 
 const Generator& NPUHooks::getDefaultGenerator(DeviceIndex device_index) const {
   return detail::getDefaultNPUGenerator(device_index);
 }
 
-Generator NPUHooks::getNewGenerator(DeviceIndex device_index) const {
-  return detail::createNPUGenerator(device_index);
-}
+Generator NPUHooks::getNewGenerator(DeviceIndex device_index) const { return detail::createNPUGenerator(device_index); }
 
 void NPUHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t newsize) const {
   at::native::npu::resize_storage(storage.unsafeGetStorageImpl(), newsize);

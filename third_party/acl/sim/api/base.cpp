@@ -23,21 +23,26 @@ namespace {
 std::atomic<int> initialised{0};  // 1 after aclInit, 2 after aclFinalize
 
 aclTensorDesc& desc_of(const aclTensorDesc* desc) {
-  if (!desc || !desc->valid()) throw Error(ACL_ERROR_INVALID_PARAM, "the tensor description is null or not a live aclTensorDesc");
+  if (!desc || !desc->valid())
+    throw Error(ACL_ERROR_INVALID_PARAM, "the tensor description is null or not a live aclTensorDesc");
   return *const_cast<aclTensorDesc*>(desc);
 }
 
 aclDataBuffer& buffer_of(const aclDataBuffer* buffer) {
-  if (!buffer || !buffer->valid()) throw Error(ACL_ERROR_INVALID_PARAM, "the data buffer is null or not a live aclDataBuffer");
+  if (!buffer || !buffer->valid())
+    throw Error(ACL_ERROR_INVALID_PARAM, "the data buffer is null or not a live aclDataBuffer");
   return *const_cast<aclDataBuffer*>(buffer);
 }
 
-bool good_dims(int count, const int64_t* dims) { return count >= 0 && count <= aclTensorDesc::kMostDims && (count == 0 || dims); }
+bool good_dims(int count, const int64_t* dims) {
+  return count >= 0 && count <= aclTensorDesc::kMostDims && (count == 0 || dims);
+}
 
 size_t elements_of(const aclTensorDesc& desc) {
   size_t elements = 1;
   for (int i = 0; i < desc.ndim; ++i) {
-    if (desc.dims()[i] < 0 || __builtin_mul_overflow(elements, static_cast<size_t>(desc.dims()[i]), &elements)) return 0;
+    if (desc.dims()[i] < 0 || __builtin_mul_overflow(elements, static_cast<size_t>(desc.dims()[i]), &elements))
+      return 0;
   }
   return elements;
 }
@@ -52,7 +57,8 @@ aclError aclInit(const char* config_path) {
   check_faults();
   int before = 0;
   if (!initialised.compare_exchange_strong(before, 1)) {
-    throw Error(ACL_ERROR_REPEAT_INITIALIZE, before == 1 ? "aclInit was called before" : "AscendCL cannot be initialised again after aclFinalize");
+    throw Error(ACL_ERROR_REPEAT_INITIALIZE,
+                before == 1 ? "aclInit was called before" : "AscendCL cannot be initialised again after aclFinalize");
   }
   return ACL_SUCCESS;
 }
@@ -60,7 +66,8 @@ aclError aclInit(const char* config_path) {
 aclError aclFinalize() {
   int before = 1;
   if (initialised.compare_exchange_strong(before, 2)) return ACL_SUCCESS;
-  throw Error(before == 0 ? ACL_ERROR_UNINITIALIZE : ACL_ERROR_REPEAT_FINALIZE, before == 0 ? "aclInit was not called" : "aclFinalize was called before");
+  throw Error(before == 0 ? ACL_ERROR_UNINITIALIZE : ACL_ERROR_REPEAT_FINALIZE,
+              before == 0 ? "aclInit was not called" : "aclFinalize was called before");
 }
 
 aclError aclrtGetVersion(int32_t* major, int32_t* minor, int32_t* patch) {
@@ -74,15 +81,18 @@ aclError aclrtGetVersion(int32_t* major, int32_t* minor, int32_t* patch) {
 const char* aclGetRecentErrMsg() { return take_recent_message(); }
 const char* aclrtGetSocName() { return "Ascend910B_sim"; }
 
-void aclAppLog(aclLogLevel level, const char* function, const char* file, uint32_t line, const char* pattern, va_list rest) {
+void aclAppLog(aclLogLevel level, const char* function, const char* file, uint32_t line, const char* pattern,
+               va_list rest) {
   if (level < ACL_DEBUG || level > ACL_ERROR || !pattern || !log_enabled(static_cast<LogLevel>(level))) return;
   char text[2048];
   std::vsnprintf(text, sizeof text, pattern, rest);
-  log_line(static_cast<LogLevel>(level), "APP", file ? file : "", static_cast<int>(line), std::string(function ? function : "") + ": " + text);
+  log_line(static_cast<LogLevel>(level), "APP", file ? file : "", static_cast<int>(line),
+           std::string(function ? function : "") + ": " + text);
 }
 
 float aclFloat16ToFloat(aclFloat16 value) {
-  const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16, exponent = value >> 10 & 0x1F, fraction = value & 0x3FF;
+  const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16, exponent = value >> 10 & 0x1F,
+                 fraction = value & 0x3FF;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
@@ -97,7 +107,8 @@ aclFloat16 aclFloatToFloat16(float value) {
   if (magnitude >= 0x47800000) return static_cast<aclFloat16>(sign | 0x7C00);
   if (magnitude < 0x38800000) {
     // Adding 0.5 lines up the subnormal's bits at the end of the fraction, rounded to even by the addition.
-    return static_cast<aclFloat16>(sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<uint32_t>(0.5F)));
+    return static_cast<aclFloat16>(
+        sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<uint32_t>(0.5F)));
   }
   const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
   return static_cast<aclFloat16>(sign | (rounded - 0x38000000) >> 13);
@@ -132,9 +143,14 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer* buffer) { return static_cast<
 size_t aclGetDataBufferSizeV2(const aclDataBuffer* buffer) { return buffer_of(buffer).size; }
 
 aclTensorDesc* aclCreateTensorDesc(aclDataType dtype, int count, const int64_t* dims, aclFormat format) {
-  if (!good_dims(count, dims)) throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("%d dims at %p are impossible", count, static_cast<const void*>(dims)));
-  if (__builtin_expect(dtype < ACL_DT_UNDEFINED || dtype > ACL_FLOAT4_E1M2 || format < ACL_FORMAT_UNDEFINED || format > ACL_FORMAT_FRACTAL_NZ_C0_32, 0)) {
-    throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("dtype %d or format %d does not exist", static_cast<int>(dtype), static_cast<int>(format)));
+  if (!good_dims(count, dims))
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                acl_sim::format("%d dims at %p are impossible", count, static_cast<const void*>(dims)));
+  if (__builtin_expect(dtype < ACL_DT_UNDEFINED || dtype > ACL_FLOAT4_E1M2 || format < ACL_FORMAT_UNDEFINED ||
+                           format > ACL_FORMAT_FRACTAL_NZ_C0_32,
+                       0)) {
+    throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("dtype %d or format %d does not exist",
+                                                         static_cast<int>(dtype), static_cast<int>(format)));
   }
   aclTensorDesc* desc = FreeList<aclTensorDesc>::take();
   desc->magic = aclTensorDesc::kMagic;
@@ -170,7 +186,8 @@ int64_t aclGetTensorDescDim(const aclTensorDesc* desc, size_t index) {
 aclError aclGetTensorDescDimV2(const aclTensorDesc* desc, size_t index, int64_t* size) {
   const auto& d = desc_of(desc);
   if (!size) throw Error(ACL_ERROR_INVALID_PARAM, "dimSize is null");
-  if (index >= static_cast<size_t>(d.ndim)) throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("there is no dim %zu of %d", index, d.ndim));
+  if (index >= static_cast<size_t>(d.ndim))
+    throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("there is no dim %zu of %d", index, d.ndim));
   *size = d.dims()[index];
   return ACL_SUCCESS;
 }
@@ -181,14 +198,17 @@ const char* aclGetTensorDescName(aclTensorDesc* desc) { return desc && desc->val
 // The device's storage format is its own business; what the host says is kept and shown, not obeyed.
 aclError aclSetTensorFormat(aclTensorDesc* desc, aclFormat format) {
   auto& d = desc_of(desc);
-  if (!known_format(format)) throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("format %d does not exist", static_cast<int>(format)));
+  if (!known_format(format))
+    throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("format %d does not exist", static_cast<int>(format)));
   d.storage_format = format;
   return ACL_SUCCESS;
 }
 
 aclError aclSetTensorShape(aclTensorDesc* desc, int count, const int64_t* dims) {
   auto& d = desc_of(desc);
-  if (!good_dims(count, dims)) throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("%d dims at %p are impossible", count, static_cast<const void*>(dims)));
+  if (!good_dims(count, dims))
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                acl_sim::format("%d dims at %p are impossible", count, static_cast<const void*>(dims)));
   d.storage_dims.assign(dims, dims + count);
   return ACL_SUCCESS;
 }
@@ -231,7 +251,8 @@ aclError aclGetCannAttribute(aclCannAttr attr, int32_t* value) {
 
 aclError aclGetDeviceCapability(uint32_t device_id, aclDeviceInfo info, int64_t* value) {
   if (!value) throw Error(ACL_ERROR_INVALID_PARAM, "value is null");
-  if (device_id >= static_cast<uint32_t>(device_count())) throw Error(ACL_ERROR_INVALID_DEVICE, acl_sim::format("there is no device %u", device_id));
+  if (device_id >= static_cast<uint32_t>(device_count()))
+    throw Error(ACL_ERROR_INVALID_DEVICE, acl_sim::format("there is no device %u", device_id));
   switch (info) {
     case ACL_DEVICE_INFO_AI_CORE_NUM:
       *value = 24;

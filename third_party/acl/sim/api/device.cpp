@@ -1,9 +1,9 @@
 // acl_rt.h: devices, contexts, peers, and what is counted.
 
+#include "runtime/device.h"
 #include "exec/scratch.h"
 #include "runtime/config.h"
 #include "runtime/context.h"
-#include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/fault.h"
 #include "runtime/stream.h"
@@ -15,7 +15,8 @@ namespace acl_sim::api {
 namespace {
 
 void check_device(int32_t id) {
-  if (id < 0 || id >= device_count()) throw Error(ACL_ERROR_RT_INVALID_DEVICEID, format("there is no device %d, there are %d", id, device_count()));
+  if (id < 0 || id >= device_count())
+    throw Error(ACL_ERROR_RT_INVALID_DEVICEID, format("there is no device %d, there are %d", id, device_count()));
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ aclError aclrtResetDevice(int32_t id) {
 aclError aclrtSynchronizeDevice() { return synchronize_device(*current_context().device, -1); }
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
-  if (timeout < -1) throw Error(ACL_ERROR_INVALID_PARAM, format("the time-out %d is refused: -1 waits for ever", timeout));
+  if (timeout < -1)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("the time-out %d is refused: -1 waits for ever", timeout));
   return synchronize_device(*current_context().device, timeout);
 }
 
@@ -121,7 +123,8 @@ aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
     throw Error(ACL_ERROR_INVALID_PARAM, format("there is no overflow mode %d", static_cast<int>(mode)));
   }
   if (mode == ACL_RT_OVERFLOW_MODE_SATURATION) {
-    throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the simulated device computes with infinities and NaNs; saturation is not simulated");
+    throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                "the simulated device computes with infinities and NaNs; saturation is not simulated");
   }
   return ACL_SUCCESS;
 }

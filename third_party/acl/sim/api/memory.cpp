@@ -1,6 +1,7 @@
 // acl_rt.h: device and host memory, copies.
 
 #include "exec/run.h"
+#include "exec/scratch.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -9,7 +10,6 @@
 #include "runtime/stream.h"
 #include "sim_api.h"
 
-#include <cstdlib>
 #include <cstring>
 
 namespace acl_sim::api {
@@ -42,26 +42,34 @@ const char* kind_name(aclrtMemcpyKind kind) {
 // A live block of device memory, or an error that says what the address is instead.
 Device& live(const void* address, size_t bytes, const char* which, aclrtMemcpyKind kind) {
   const int number = device_number_of(address);
-  if (number < 0) throw Error(ACL_ERROR_RT_PARAM_INVALID, format("a copy from %s has the %s %p, which is host memory", kind_name(kind), which, address));
+  if (number < 0)
+    throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                format("a copy from %s has the %s %p, which is host memory", kind_name(kind), which, address));
   Device* device = opened_device(number);
   if (!device || !device->contains(address, bytes)) {
-    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("the %s [%p, +%zu) is not inside one allocation of device %d", which, address, bytes, number));
+    throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                format("the %s [%p, +%zu) is not inside one allocation of device %d", which, address, bytes, number));
   }
   return *device;
 }
 
 void check_host(const void* address, const char* which, aclrtMemcpyKind kind) {
   const int number = device_number_of(address);
-  if (number >= 0) throw Error(ACL_ERROR_RT_PARAM_INVALID, format("a copy from %s has the %s %p, which is memory of device %d", kind_name(kind), which, address, number));
+  if (number >= 0)
+    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("a copy from %s has the %s %p, which is memory of device %d",
+                                                   kind_name(kind), which, address, number));
 }
 
 // Checks direction, bounds and ownership, and translates the addresses.
 Plan plan_copy(void* to, size_t room, const void* from, size_t bytes, aclrtMemcpyKind kind) {
   if (!to || !from) throw Error(ACL_ERROR_INVALID_PARAM, "the source or the destination is null");
-  if (bytes > room) throw Error(ACL_ERROR_INVALID_PARAM, format("%zu bytes do not fit in a destination of %zu", bytes, room));
+  if (bytes > room)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("%zu bytes do not fit in a destination of %zu", bytes, room));
   if (kind == ACL_MEMCPY_DEFAULT) {
     const bool from_device = device_number_of(from) >= 0, to_device = device_number_of(to) >= 0;
-    kind = from_device ? (to_device ? ACL_MEMCPY_DEVICE_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST) : to_device ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_HOST_TO_HOST;
+    kind = from_device ? (to_device ? ACL_MEMCPY_DEVICE_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST)
+           : to_device ? ACL_MEMCPY_HOST_TO_DEVICE
+                       : ACL_MEMCPY_HOST_TO_HOST;
   } else if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE) {
     kind = ACL_MEMCPY_HOST_TO_DEVICE;
   } else if (kind == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE || kind == ACL_MEMCPY_INTER_DEVICE_TO_DEVICE) {
@@ -115,26 +123,35 @@ void* plan_fill(void* to, size_t room, size_t bytes) {
 
 aclError aclrtMalloc(void** pointer, size_t size, aclrtMemMallocPolicy policy) {
   if (!pointer || size == 0) throw Error(ACL_ERROR_INVALID_PARAM, "the pointer is null or the size is 0");
-  constexpr int kKnown = ACL_MEM_TYPE_LOW_BAND_WIDTH | ACL_MEM_TYPE_HIGH_BAND_WIDTH | ACL_MEM_ACCESS_USER_SPACE_READONLY | 0x7;
-  if (policy & ~kKnown) throw Error(ACL_ERROR_INVALID_PARAM, format("there is no allocation policy %d", static_cast<int>(policy)));
+  constexpr int kKnown =
+      ACL_MEM_TYPE_LOW_BAND_WIDTH | ACL_MEM_TYPE_HIGH_BAND_WIDTH | ACL_MEM_ACCESS_USER_SPACE_READONLY | 0x7;
+  if (policy & ~kKnown)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("there is no allocation policy %d", static_cast<int>(policy)));
   Device& device = *current_context().device;
   if (device.lost.load()) throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", device.id));
   if (malloc_fails()) {
     size_t free = 0, total = 0;
     device.memory_info(&free, &total, nullptr);
-    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION, format("device %d is out of memory: %zu bytes asked for (fault injected; %zu of %zu are free)", device.id, size, free, total));
+    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                format("device %d is out of memory: %zu bytes asked for (fault injected; %zu of %zu are free)",
+                       device.id, size, free, total));
   }
   *pointer = device.malloc(size);
   return ACL_SUCCESS;
 }
 
-aclError aclrtMallocAlign32(void** pointer, size_t size, aclrtMemMallocPolicy policy) { return aclrtMalloc(pointer, size, policy); }
+aclError aclrtMallocAlign32(void** pointer, size_t size, aclrtMemMallocPolicy policy) {
+  return aclrtMalloc(pointer, size, policy);
+}
 
 aclError aclrtFree(void* pointer) {
   if (!pointer) throw Error(ACL_ERROR_INVALID_PARAM, "the address is null");
   const int number = device_number_of(pointer);
   Device* device = number >= 0 ? opened_device(number) : nullptr;
-  if (!device || !device->free(pointer)) throw Error(ACL_ERROR_RT_MEMORY_FREE, format("%p is not the start of a live device allocation", pointer));
+  // Queued work may still use the block: its pages must not come back to life after they were given back.
+  if (device) drain_device(*device);
+  if (!device || !device->free(pointer))
+    throw Error(ACL_ERROR_RT_MEMORY_FREE, format("%p is not the start of a live device allocation", pointer));
   return ACL_SUCCESS;
 }
 
@@ -147,13 +164,15 @@ aclError aclrtMallocHost(void** pointer, size_t size) {
 
 aclError aclrtFreeHost(void* pointer) {
   if (!pointer) throw Error(ACL_ERROR_INVALID_PARAM, "the address is null");
-  if (!pinned_free(pointer)) throw Error(ACL_ERROR_RT_MEMORY_FREE, format("%p is not the start of memory from aclrtMallocHost", pointer));
+  if (!pinned_free(pointer))
+    throw Error(ACL_ERROR_RT_MEMORY_FREE, format("%p is not the start of memory from aclrtMallocHost", pointer));
   return ACL_SUCCESS;
 }
 
 aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
   if (!free || !total) throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null");
-  if (attr < ACL_DDR_MEM || attr > ACL_HBM_MEM_P2P_HUGE1G) throw Error(ACL_ERROR_INVALID_PARAM, format("there is no memory attribute %d", static_cast<int>(attr)));
+  if (attr < ACL_DDR_MEM || attr > ACL_HBM_MEM_P2P_HUGE1G)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("there is no memory attribute %d", static_cast<int>(attr)));
   current_context().device->memory_info(free, total, nullptr);
   return ACL_SUCCESS;
 }
@@ -162,17 +181,20 @@ aclError aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, aclr
   current_context();
   const Plan plan = plan_copy(to, room, from, bytes, kind);
   if (bytes == 0) return ACL_SUCCESS;
-  if (plan.counted && plan.counted->lost.load()) throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", plan.counted->id));
+  if (plan.counted && plan.counted->lost.load())
+    throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", plan.counted->id));
   count(plan, bytes);
   copy_now(plan.to, plan.from, bytes);
   return ACL_SUCCESS;
 }
 
-aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, aclrtMemcpyKind kind, aclrtStream handle) {
+aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, aclrtMemcpyKind kind,
+                          aclrtStream handle) {
   Stream& stream = submit_stream_of(handle);
   const Plan plan = plan_copy(to, room, from, bytes, kind);
   if (bytes == 0) return ACL_SUCCESS;
-  if (stream.device->lost.load()) throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
+  if (stream.device->lost.load())
+    throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
   count(plan, bytes);
   Task task;
   task.kind = TaskKind::Copy;
@@ -181,8 +203,7 @@ aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes,
   // Ordinary host memory may change or go as soon as this call returns: it is taken now, as a card's driver does.
   const bool pageable = plan.route == kHostToDevice && !plan.host_to_host && !is_pinned(from);
   if (pageable && !(task.tiny && stream.idle())) {
-    task.copy.owned = std::malloc(bytes);
-    if (!task.copy.owned) throw std::bad_alloc();
+    task.copy.owned = take_scratch(bytes);
     std::memcpy(task.copy.owned, from, bytes);
     task.copy.from = task.copy.owned;
   }

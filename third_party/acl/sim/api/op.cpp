@@ -20,7 +20,9 @@ char* add(aclopAttr* attr, const char* name, AttrType type, size_t bytes) {
   if (!attr || !attr->valid()) throw Error(ACL_ERROR_INVALID_PARAM, "the attributes are null or not a live aclopAttr");
   if (!name) throw Error(ACL_ERROR_INVALID_PARAM, "the attribute name is null");
   char* at = attr->add(type, name, bytes);
-  if (!at) throw Error(ACL_ERROR_INVALID_PARAM, format("the attribute name '%s' is refused: it must have 1 to 255 characters", name));
+  if (!at)
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                format("the attribute name '%s' is refused: it must have 1 to 255 characters", name));
   return at;
 }
 
@@ -30,7 +32,9 @@ aclError add_integer(aclopAttr* attr, const char* name, AttrType type, int64_t v
 }
 
 void check_list(const char* name, int count, const void* values) {
-  if (count < 0 || (count > 0 && !values)) throw Error(ACL_ERROR_INVALID_PARAM, format("the list '%s' is refused: %d values at %p", name ? name : "", count, values));
+  if (count < 0 || (count > 0 && !values))
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                format("the list '%s' is refused: %d values at %p", name ? name : "", count, values));
 }
 
 template <class To, class From>
@@ -62,10 +66,13 @@ struct Allowed {
 };
 
 constexpr Allowed kOptions[] = {
-    {ACL_PRECISION_MODE, "ACL_PRECISION_MODE", "force_fp32|force_fp16|allow_fp32_to_fp16|must_keep_origin_dtype|allow_mix_precision|cube_fp16in_fp32out|mixed_float16|origin|fp16"},
+    {ACL_PRECISION_MODE, "ACL_PRECISION_MODE",
+     "force_fp32|force_fp16|allow_fp32_to_fp16|must_keep_origin_dtype|allow_mix_precision|cube_fp16in_fp32out|mixed_"
+     "float16|origin|fp16"},
     {ACL_AICORE_NUM, "ACL_AICORE_NUM", ""},
     {ACL_AUTO_TUNE_MODE, "ACL_AUTO_TUNE_MODE", ""},
-    {ACL_OP_SELECT_IMPL_MODE, "ACL_OP_SELECT_IMPL_MODE", "high_precision|high_performance|high_precision_for_all|high_performance_for_all"},
+    {ACL_OP_SELECT_IMPL_MODE, "ACL_OP_SELECT_IMPL_MODE",
+     "high_precision|high_performance|high_precision_for_all|high_performance_for_all"},
     {ACL_OPTYPELIST_FOR_IMPLMODE, "ACL_OPTYPELIST_FOR_IMPLMODE", ""},
     {ACL_OP_DEBUG_LEVEL, "ACL_OP_DEBUG_LEVEL", "0|1|2|3|4"},
     {ACL_DEBUG_DIR, "ACL_DEBUG_DIR", ""},
@@ -111,9 +118,15 @@ void aclopDestroyAttr(const aclopAttr* attr) {
   FreeList<aclopAttr>::give(mine);
 }
 
-aclError aclopSetAttrBool(aclopAttr* attr, const char* name, uint8_t value) { return add_integer(attr, name, AttrType::Bool, value != 0); }
-aclError aclopSetAttrInt(aclopAttr* attr, const char* name, int64_t value) { return add_integer(attr, name, AttrType::Int, value); }
-aclError aclopSetAttrDataType(aclopAttr* attr, const char* name, aclDataType value) { return add_integer(attr, name, AttrType::DataType, value); }
+aclError aclopSetAttrBool(aclopAttr* attr, const char* name, uint8_t value) {
+  return add_integer(attr, name, AttrType::Bool, value != 0);
+}
+aclError aclopSetAttrInt(aclopAttr* attr, const char* name, int64_t value) {
+  return add_integer(attr, name, AttrType::Int, value);
+}
+aclError aclopSetAttrDataType(aclopAttr* attr, const char* name, aclDataType value) {
+  return add_integer(attr, name, AttrType::DataType, value);
+}
 
 aclError aclopSetAttrFloat(aclopAttr* attr, const char* name, float value) {
   std::memcpy(add(attr, name, AttrType::Float, sizeof value), &value, sizeof value);
@@ -153,7 +166,8 @@ aclError aclopSetAttrListString(aclopAttr* attr, const char* name, int count, co
 }
 
 // The number of lists, their lengths, their values.
-aclError aclopSetAttrListListInt(aclopAttr* attr, const char* name, int lists, const int* counts, const int64_t* const values[]) {
+aclError aclopSetAttrListListInt(aclopAttr* attr, const char* name, int lists, const int* counts,
+                                 const int64_t* const values[]) {
   check_list(name, lists, counts);
   check_list(name, lists, values);
   std::string all;
@@ -170,25 +184,28 @@ aclError aclopSetAttrListListInt(aclopAttr* attr, const char* name, int lists, c
   return ACL_SUCCESS;
 }
 
-aclError aclopCompile(const char* type, int inputs, const aclTensorDesc* const input[], int outputs, const aclTensorDesc* const output[],
-                      const aclopAttr* attr, aclopEngineType, aclopCompileType, const char*) {
+aclError aclopCompile(const char* type, int inputs, const aclTensorDesc* const input[], int outputs,
+                      const aclTensorDesc* const output[], const aclopAttr* attr, aclopEngineType, aclopCompileType,
+                      const char*) {
   return compile_only({type, inputs, input, outputs, output, attr});
 }
 
-aclError aclopCompileAndExecute(const char* type, int inputs, const aclTensorDesc* const input[], const aclDataBuffer* const input_data[], int outputs,
-                                const aclTensorDesc* const output[], aclDataBuffer* const output_data[], const aclopAttr* attr, aclopEngineType,
-                                aclopCompileType, const char*, aclrtStream stream) {
+aclError aclopCompileAndExecute(const char* type, int inputs, const aclTensorDesc* const input[],
+                                const aclDataBuffer* const input_data[], int outputs,
+                                const aclTensorDesc* const output[], aclDataBuffer* const output_data[],
+                                const aclopAttr* attr, aclopEngineType, aclopCompileType, const char*,
+                                aclrtStream stream) {
   return launch({type, inputs, input, outputs, output, attr}, input_data, output_data, stream, false);
 }
 
-aclError aclopCompileAndExecuteV2(const char* type, int inputs, aclTensorDesc* input[], aclDataBuffer* input_data[], int outputs,
-                                  aclTensorDesc* output[], aclDataBuffer* output_data[], aclopAttr* attr, aclopEngineType, aclopCompileType,
-                                  const char*, aclrtStream stream) {
+aclError aclopCompileAndExecuteV2(const char* type, int inputs, aclTensorDesc* input[], aclDataBuffer* input_data[],
+                                  int outputs, aclTensorDesc* output[], aclDataBuffer* output_data[], aclopAttr* attr,
+                                  aclopEngineType, aclopCompileType, const char*, aclrtStream stream) {
   return launch({type, inputs, input, outputs, output, attr}, input_data, output_data, stream, false);
 }
 
-aclError aclopExecuteV2(const char* type, int inputs, aclTensorDesc* input[], aclDataBuffer* input_data[], int outputs, aclTensorDesc* output[],
-                        aclDataBuffer* output_data[], aclopAttr* attr, aclrtStream stream) {
+aclError aclopExecuteV2(const char* type, int inputs, aclTensorDesc* input[], aclDataBuffer* input_data[], int outputs,
+                        aclTensorDesc* output[], aclDataBuffer* output_data[], aclopAttr* attr, aclrtStream stream) {
   return launch({type, inputs, input, outputs, output, attr}, input_data, output_data, stream, true);
 }
 
@@ -208,7 +225,8 @@ aclError aclopUnregisterCompileFunc(const char* type) {
   if (!type) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type is null");
   auto& o = options();
   std::lock_guard<std::mutex> lock(o.mutex);
-  if (o.compile_functions.erase(type) == 0) throw Error(ACL_ERROR_BIN_SELECTOR_NOT_REGISTERED, format("%s has no compile function", type));
+  if (o.compile_functions.erase(type) == 0)
+    throw Error(ACL_ERROR_BIN_SELECTOR_NOT_REGISTERED, format("%s has no compile function", type));
   return ACL_SUCCESS;
 }
 
@@ -216,7 +234,8 @@ aclError aclSetCompileopt(aclCompileOpt option, const char* value) {
   const Allowed* known = find_option(option);
   if (!known) throw Error(ACL_ERROR_INVALID_PARAM, format("there is no compile option %d", static_cast<int>(option)));
   if (!value) throw Error(ACL_ERROR_INVALID_PARAM, format("%s: the value is null", known->name));
-  if (!listed(known->values, value)) throw Error(ACL_ERROR_INVALID_PARAM, format("%s cannot be '%s'; it can be %s", known->name, value, known->values));
+  if (!listed(known->values, value))
+    throw Error(ACL_ERROR_INVALID_PARAM, format("%s cannot be '%s'; it can be %s", known->name, value, known->values));
   auto& o = options();
   std::lock_guard<std::mutex> lock(o.mutex);
   o.values[option] = value;
@@ -231,18 +250,21 @@ size_t aclGetCompileoptSize(aclCompileOpt option) {
 }
 
 aclError aclGetCompileopt(aclCompileOpt option, char* value, size_t length) {
-  if (!find_option(option) || !value) throw Error(ACL_ERROR_INVALID_PARAM, "the compile option is unknown or the value is null");
+  if (!find_option(option) || !value)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the compile option is unknown or the value is null");
   auto& o = options();
   std::lock_guard<std::mutex> lock(o.mutex);
   const auto found = o.values.find(option);
   const std::string text = found == o.values.end() ? "" : found->second;
-  if (length < text.size() + 1) throw Error(ACL_ERROR_INVALID_PARAM, format("the value needs %zu bytes, not %zu", text.size() + 1, length));
+  if (length < text.size() + 1)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("the value needs %zu bytes, not %zu", text.size() + 1, length));
   std::memcpy(value, text.c_str(), text.size() + 1);
   return ACL_SUCCESS;
 }
 
 aclError aclopSetCompileFlag(aclOpCompileFlag flag) {
-  if (flag != ACL_OP_COMPILE_DEFAULT && flag != ACL_OP_COMPILE_FUZZ) throw Error(ACL_ERROR_INVALID_PARAM, format("there is no compile flag %d", static_cast<int>(flag)));
+  if (flag != ACL_OP_COMPILE_DEFAULT && flag != ACL_OP_COMPILE_FUZZ)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("there is no compile flag %d", static_cast<int>(flag)));
   return ACL_SUCCESS;  // the simulator compiles in microseconds, for any shape alike
 }
 

@@ -49,7 +49,8 @@ State& state() {
 thread_local int pushed = 0;
 
 void check_config(State& s, const aclprofConfig* config) {
-  if (!config || !s.configs.count(config)) throw Error(ACL_ERROR_INVALID_PARAM, "the configuration is null or not a live aclprofConfig");
+  if (!config || !s.configs.count(config))
+    throw Error(ACL_ERROR_INVALID_PARAM, "the configuration is null or not a live aclprofConfig");
 }
 
 void check_ready(State& s) {
@@ -64,7 +65,8 @@ Stamp& stamp_of(State& s, void* stamp) {
 }  // namespace
 
 aclError aclprofInit(const char* path, size_t length) {
-  if (!path || length == 0 || std::strlen(path) != length) throw Error(ACL_ERROR_INVALID_PARAM, "the result path is null, empty, or not of the given length");
+  if (!path || length == 0 || std::strlen(path) != length)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the result path is null, empty, or not of the given length");
   struct stat info;
   if (::stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || ::access(path, W_OK) != 0) {
     throw Error(ACL_ERROR_INVALID_FILE, format("the result path '%s' is not a folder that can be written to", path));
@@ -86,13 +88,16 @@ aclError aclprofFinalize() {
   return ACL_SUCCESS;
 }
 
-aclprofConfig* aclprofCreateConfig(uint32_t* devices, uint32_t count, aclprofAicoreMetrics metrics, const aclprofAicoreEvents* events, uint64_t data) {
-  if ((count > 0 && !devices) || events || data == 0) throw Error(ACL_ERROR_INVALID_PARAM, "the device list is null, events are given, or nothing is chosen");
+aclprofConfig* aclprofCreateConfig(uint32_t* devices, uint32_t count, aclprofAicoreMetrics metrics,
+                                   const aclprofAicoreEvents* events, uint64_t data) {
+  if ((count > 0 && !devices) || events || data == 0)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the device list is null, events are given, or nothing is chosen");
   if (metrics != ACL_AICORE_NONE && (metrics < ACL_AICORE_ARITHMETIC_UTILIZATION || metrics > ACL_AICORE_L2_CACHE)) {
     throw Error(ACL_ERROR_INVALID_PARAM, format("there are no AI core metrics %d", static_cast<int>(metrics)));
   }
   for (uint32_t i = 0; i < count; ++i) {
-    if (devices[i] >= static_cast<uint32_t>(device_count())) throw Error(ACL_ERROR_INVALID_DEVICE, format("there is no device %u", devices[i]));
+    if (devices[i] >= static_cast<uint32_t>(device_count()))
+      throw Error(ACL_ERROR_INVALID_DEVICE, format("there is no device %u", devices[i]));
   }
   auto config = std::make_unique<aclprofConfig>(aclprofConfig{{devices, devices + count}, metrics, data});
   auto& s = state();
@@ -105,7 +110,8 @@ aclError aclprofDestroyConfig(const aclprofConfig* config) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   check_config(s, config);
-  if (s.running.count(config)) throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration; call aclprofStop first");
+  if (s.running.count(config))
+    throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration; call aclprofStop first");
   s.configs.erase(config);
   delete config;
   return ACL_SUCCESS;
@@ -116,9 +122,11 @@ aclError aclprofStart(const aclprofConfig* config) {
   std::lock_guard<std::mutex> lock(s.mutex);
   check_ready(s);
   check_config(s, config);
-  if (!s.running.insert(config).second) throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration already");
+  if (!s.running.insert(config).second)
+    throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration already");
   if (log_enabled(LogLevel::Warning)) {
-    log_line(LogLevel::Warning, "PROFILING", __FILE__, __LINE__, "the simulated device writes no profiling results into " + s.path);
+    log_line(LogLevel::Warning, "PROFILING", __FILE__, __LINE__,
+             "the simulated device writes no profiling results into " + s.path);
   }
   return ACL_SUCCESS;
 }
@@ -128,12 +136,14 @@ aclError aclprofStop(const aclprofConfig* config) {
   std::lock_guard<std::mutex> lock(s.mutex);
   check_ready(s);
   check_config(s, config);
-  if (s.running.erase(config) == 0) throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
+  if (s.running.erase(config) == 0)
+    throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
   return ACL_SUCCESS;
 }
 
 aclError aclprofMarkEx(const char* message, size_t length, aclrtStream stream) {
-  if (!message || length == 0 || length > 127) throw Error(ACL_ERROR_INVALID_PARAM, "the message is null, empty, or longer than 127 characters");
+  if (!message || length == 0 || length > 127)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the message is null, empty, or longer than 127 characters");
   stream_of(stream);
   return ACL_SUCCESS;
 }
@@ -158,7 +168,8 @@ aclError aclprofSetStampTraceMessage(void* stamp, const char* message, uint32_t 
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   Stamp& mine = stamp_of(s, stamp);
-  if (!message || length > 127) throw Error(ACL_ERROR_INVALID_PARAM, "the message is null or longer than 127 characters");
+  if (!message || length > 127)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the message is null or longer than 127 characters");
   mine.message.assign(message, length);
   return ACL_SUCCESS;
 }
@@ -215,7 +226,8 @@ aclError aclmdlSetDump(const char* path) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   if (!s.dump_ready) throw Error(ACL_ERROR_DUMP_NOT_RUN, "aclmdlInitDump was not called");
-  if (!path || ::access(path, R_OK) != 0) throw Error(ACL_ERROR_INVALID_FILE, format("the dump configuration '%s' cannot be read", path ? path : "(null)"));
+  if (!path || ::access(path, R_OK) != 0)
+    throw Error(ACL_ERROR_INVALID_FILE, format("the dump configuration '%s' cannot be read", path ? path : "(null)"));
   throw Error(ACL_ERROR_FEATURE_UNSUPPORTED, "the simulated device does not dump operands yet");
 }
 

@@ -13,7 +13,8 @@ namespace acl_sim::api {
 namespace {
 
 void check_timeout(int32_t timeout) {
-  if (timeout < -1) throw Error(ACL_ERROR_INVALID_PARAM, format("the time-out %d is refused: -1 waits for ever", timeout));
+  if (timeout < -1)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("the time-out %d is refused: -1 waits for ever", timeout));
 }
 
 aclError synchronize_event(aclrtEvent handle, int64_t timeout_ms) {
@@ -23,11 +24,13 @@ aclError synchronize_event(aclrtEvent handle, int64_t timeout_ms) {
   if (!event.complete(generation) && stream && stream->lives.load() == event.stream_lives) {
     // Waiting through the stream lets this thread run what is pending there.
     if (!stream->wait(event.task_id.load(), timeout_ms)) {
-      return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, format("the event was not reached after %lld ms", static_cast<long long>(timeout_ms)));
+      return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
+                  format("the event was not reached after %lld ms", static_cast<long long>(timeout_ms)));
     }
   }
   if (!stream || stream->lives.load() != event.stream_lives) return ACL_SUCCESS;
-  if (stream->device->lost.load()) return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream->device->id));
+  if (stream->device->lost.load())
+    return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream->device->id));
   std::string text;
   const aclError code = stream->take_error(&text);
   return code == ACL_SUCCESS ? ACL_SUCCESS : report(code, text);
@@ -53,7 +56,8 @@ aclError aclrtCreateStream(aclrtStream* stream) {
 aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag) {
   if (!stream) throw Error(ACL_ERROR_INVALID_PARAM, "stream is null");
   constexpr uint32_t kKnown = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_PERSISTENT | ACL_STREAM_HUGE;
-  if (priority > 7 || flag & ~kKnown) throw Error(ACL_ERROR_INVALID_PARAM, format("priority %u or flags %#x are refused", priority, flag));
+  if (priority > 7 || flag & ~kKnown)
+    throw Error(ACL_ERROR_INVALID_PARAM, format("priority %u or flags %#x are refused", priority, flag));
   *stream = &create_stream(current_context(), flag, static_cast<int32_t>(priority));
   return ACL_SUCCESS;
 }
@@ -77,7 +81,9 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) 
   return synchronize(stream_of(stream), timeout);
 }
 
-aclError aclrtQueryStream(aclrtStream stream) { return stream_of(stream).idle() ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_NOT_COMPLETE; }
+aclError aclrtQueryStream(aclrtStream stream) {
+  return stream_of(stream).idle() ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_NOT_COMPLETE;
+}
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
@@ -87,7 +93,8 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
 
 aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
   if (mode != ACL_CONTINUE_ON_FAILURE && mode != ACL_STOP_ON_FAILURE) {
-    throw Error(ACL_ERROR_INVALID_PARAM, format("there is no failure mode %llu", static_cast<unsigned long long>(mode)));
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                format("there is no failure mode %llu", static_cast<unsigned long long>(mode)));
   }
   stream_of(stream).set_stop_on_failure(mode == ACL_STOP_ON_FAILURE);
   return ACL_SUCCESS;
@@ -129,7 +136,9 @@ aclError aclrtUnSubscribeReport(uint64_t thread, aclrtStream stream) {
 aclError aclrtLaunchCallback(aclrtCallback function, void* data, aclrtCallbackBlockType block, aclrtStream handle) {
   if (!function) throw Error(ACL_ERROR_INVALID_PARAM, "the callback is null");
   Stream& stream = submit_stream_of(handle);
-  if (!stream.report) throw Error(ACL_ERROR_RT_STREAM_NO_CB_REG, "no thread has subscribed to the stream; call aclrtSubscribeReport first");
+  if (!stream.report)
+    throw Error(ACL_ERROR_RT_STREAM_NO_CB_REG,
+                "no thread has subscribed to the stream; call aclrtSubscribeReport first");
   Task task;
   task.kind = TaskKind::Callback;
   task.tiny = false;
@@ -149,14 +158,22 @@ aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback) {
 }
 
 uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info) { return info ? info->taskid : 0xFFFFFFFFU; }
-uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info) { return info ? info->streamid : 0xFFFFFFFFU; }
+uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info) {
+  return info ? info->streamid : 0xFFFFFFFFU;
+}
 uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo* info) { return info ? info->tid : 0xFFFFFFFFU; }
-uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info) { return info ? info->deviceid : 0xFFFFFFFFU; }
-uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info) { return info ? info->retcode : 0xFFFFFFFFU; }
+uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info) {
+  return info ? info->deviceid : 0xFFFFFFFFU;
+}
+uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info) {
+  return info ? info->retcode : 0xFFFFFFFFU;
+}
 
 // ---- events
 
-aclError aclrtCreateEvent(aclrtEvent* event) { return make_event(event, ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | ACL_EVENT_TIME_LINE); }
+aclError aclrtCreateEvent(aclrtEvent* event) {
+  return make_event(event, ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | ACL_EVENT_TIME_LINE);
+}
 aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag) { return make_event(event, flag); }
 aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) { return make_event(event, flag); }
 
@@ -215,7 +232,8 @@ aclError aclrtQueryEvent(aclrtEvent handle, aclrtEventStatus* status) {
 aclError aclrtQueryEventStatus(aclrtEvent handle, aclrtEventRecordedStatus* status) {
   Event& event = event_of(handle);
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
-  *status = event.recorded.load() > 0 && event.complete() ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+  *status = event.recorded.load() > 0 && event.complete() ? ACL_EVENT_RECORDED_STATUS_COMPLETE
+                                                          : ACL_EVENT_RECORDED_STATUS_NOT_READY;
   return ACL_SUCCESS;
 }
 
@@ -237,8 +255,10 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent start_handle, aclrtEvent en
   Event& start = event_of(start_handle);
   Event& end = event_of(end_handle);
   if (!ms) throw Error(ACL_ERROR_INVALID_PARAM, "ms is null");
-  if (start.recorded.load() == 0 || end.recorded.load() == 0) throw Error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "an event has not been recorded");
-  if (!start.complete() || !end.complete()) throw Error(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "an event has not been reached yet; synchronize it first");
+  if (start.recorded.load() == 0 || end.recorded.load() == 0)
+    throw Error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "an event has not been recorded");
+  if (!start.complete() || !end.complete())
+    throw Error(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "an event has not been reached yet; synchronize it first");
   const int64_t ns = end.time_ns.load() - start.time_ns.load();
   if (ns < 0) throw Error(ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL, "the end event was reached before the start event");
   *ms = static_cast<float>(static_cast<double>(ns) * 1e-6);

@@ -9,6 +9,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/handles.h"
+#include "runtime/stream.h"
 #include "sim_api.h"
 
 #include <cerrno>
@@ -31,7 +32,7 @@ struct Physical {
   Device* device = nullptr;
   size_t size = 0;
   size_t offset = 0;
-  int file = -1;         // the device's, or an importer's own descriptor
+  int file = -1;  // the device's, or an importer's own descriptor
   bool imported = false;
 };
 
@@ -88,49 +89,63 @@ Exports& opened_exports() {
   auto& e = exports();
   if (e.slots) return e;
   e.file = ::memfd_create("ascend_sim_exports", MFD_CLOEXEC);
-  if (e.file < 0 || ::ftruncate(e.file, sizeof(Slot) * kSlots) != 0 || !(e.slots = map_slots(e.file, PROT_READ | PROT_WRITE))) {
+  if (e.file < 0 || ::ftruncate(e.file, sizeof(Slot) * kSlots) != 0 ||
+      !(e.slots = map_slots(e.file, PROT_READ | PROT_WRITE))) {
     throw Error(ACL_ERROR_RT_IPC_ERROR, format("cannot make the table of exported memory: %s", std::strerror(errno)));
   }
   return e;
 }
 
 // pid: 32 bits, descriptor of the table: 20 bits, slot: 12 bits.
-uint64_t pack(int pid, int file, uint32_t slot) { return static_cast<uint64_t>(static_cast<uint32_t>(pid)) << 32 | static_cast<uint64_t>(file) << 12 | slot; }
+uint64_t pack(int pid, int file, uint32_t slot) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(pid)) << 32 | static_cast<uint64_t>(file) << 12 | slot;
+}
 
 Slot& own_slot(uint64_t handle) {
   auto& e = exports();
   const auto slot = static_cast<uint32_t>(handle & 0xFFF);
-  if (!e.slots || handle >> 32 != static_cast<uint64_t>(::getpid()) || (handle >> 12 & 0xFFFFF) != static_cast<uint64_t>(e.file) || slot >= kSlots || !e.slots[slot].used.load()) {
-    throw Error(ACL_ERROR_RT_INVALID_HANDLE, format("%#llx is no handle that this process has exported", static_cast<unsigned long long>(handle)));
+  if (!e.slots || handle >> 32 != static_cast<uint64_t>(::getpid()) ||
+      (handle >> 12 & 0xFFFFF) != static_cast<uint64_t>(e.file) || slot >= kSlots || !e.slots[slot].used.load()) {
+    throw Error(ACL_ERROR_RT_INVALID_HANDLE,
+                format("%#llx is no handle that this process has exported", static_cast<unsigned long long>(handle)));
   }
   return e.slots[slot];
 }
 
 int open_of(uint64_t pid, uint64_t file) {
-  const int opened = ::open(format("/proc/%llu/fd/%llu", static_cast<unsigned long long>(pid), static_cast<unsigned long long>(file)).c_str(), O_RDWR | O_CLOEXEC);
-  if (opened < 0) throw Error(ACL_ERROR_RT_IPC_ERROR, format("the memory of process %llu cannot be reached: %s", static_cast<unsigned long long>(pid), std::strerror(errno)));
+  const int opened = ::open(
+      format("/proc/%llu/fd/%llu", static_cast<unsigned long long>(pid), static_cast<unsigned long long>(file)).c_str(),
+      O_RDWR | O_CLOEXEC);
+  if (opened < 0)
+    throw Error(ACL_ERROR_RT_IPC_ERROR, format("the memory of process %llu cannot be reached: %s",
+                                               static_cast<unsigned long long>(pid), std::strerror(errno)));
   return opened;
 }
 
 }  // namespace
 
 aclError aclrtReserveMemAddress(void** pointer, size_t size, size_t alignment, void* expected, uint64_t flags) {
-  if (!pointer || size == 0 || alignment != 0 || flags > 1) throw Error(ACL_ERROR_INVALID_PARAM, "the pointer is null, the size is 0, or alignment or flags are refused");
+  if (!pointer || size == 0 || alignment != 0 || flags > 1)
+    throw Error(ACL_ERROR_INVALID_PARAM, "the pointer is null, the size is 0, or alignment or flags are refused");
   *pointer = current_context().device->reserve(size, expected);
   return ACL_SUCCESS;
 }
 
 aclError aclrtReleaseMemAddress(void* pointer) {
   const int number = device_number_of(pointer);
-  if (number < 0 || !opened_device(number)->release(pointer)) {
-    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("%p is not the start of a reserved range, or memory is still mapped there", pointer));
+  if (number < 0 || !opened_device(number) || !opened_device(number)->release(pointer)) {
+    throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                format("%p is not the start of a reserved range, or memory is still mapped there", pointer));
   }
   return ACL_SUCCESS;
 }
 
-aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrtPhysicalMemProp* property, uint64_t flags) {
-  if (!handle || !property || size == 0 || flags != 0) throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null, the size is 0, or flags are not 0");
-  if (property->location.type != ACL_MEM_LOCATION_TYPE_DEVICE) throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "physical memory can only be on a device");
+aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrtPhysicalMemProp* property,
+                             uint64_t flags) {
+  if (!handle || !property || size == 0 || flags != 0)
+    throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null, the size is 0, or flags are not 0");
+  if (property->location.type != ACL_MEM_LOCATION_TYPE_DEVICE)
+    throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "physical memory can only be on a device");
   Device& on = device(static_cast<int>(property->location.id));
   const size_t whole = (size + kGranule - 1) / kGranule * kGranule;
   *handle = &make_physical(on, whole, on.take_physical(whole), on.file(), false);
@@ -153,28 +168,38 @@ aclError aclrtMapMem(void* pointer, size_t size, size_t offset, aclrtDrvMemHandl
   Physical& physical = physical_of(handle);
   const int number = device_number_of(pointer);
   if (number < 0 || offset != 0 || flags != 0 || size == 0 || size > physical.size || size % kGranule) {
-    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("cannot map %zu bytes of a piece of %zu at %p: sizes are multiples of 2 MiB, offset and flags are 0", size, physical.size, pointer));
+    throw Error(
+        ACL_ERROR_RT_PARAM_INVALID,
+        format("cannot map %zu bytes of a piece of %zu at %p: sizes are multiples of 2 MiB, offset and flags are 0",
+               size, physical.size, pointer));
   }
-  opened_device(number)->map(pointer, size, physical.file, physical.offset);
+  device(number).map(pointer, size, physical.file, physical.offset);
   return ACL_SUCCESS;
 }
 
 aclError aclrtUnmapMem(void* pointer) {
   const int number = device_number_of(pointer);
-  if (number < 0 || !opened_device(number)->unmap(pointer)) throw Error(ACL_ERROR_RT_PARAM_INVALID, format("nothing is mapped at %p", pointer));
+  if (number >= 0 && opened_device(number)) drain_device(*opened_device(number));
+  if (number < 0 || !opened_device(number) || !opened_device(number)->unmap(pointer))
+    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("nothing is mapped at %p", pointer));
   return ACL_SUCCESS;
 }
 
-aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* property, aclrtMemGranularityOptions option, size_t* granularity) {
-  if (!property || !granularity || option >= ACL_RT_MEM_ALLOC_GRANULARITY_UNDEF) throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null or the option is refused");
+aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* property, aclrtMemGranularityOptions option,
+                                          size_t* granularity) {
+  if (!property || !granularity || option >= ACL_RT_MEM_ALLOC_GRANULARITY_UNDEF)
+    throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null or the option is refused");
   *granularity = kGranule;
   return ACL_SUCCESS;
 }
 
-aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType type, uint64_t flags, uint64_t* shareable) {
+aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType type, uint64_t flags,
+                                         uint64_t* shareable) {
   Physical& physical = physical_of(handle);
-  if (!shareable || type != ACL_MEM_HANDLE_TYPE_NONE || flags > ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION || physical.imported) {
-    throw Error(ACL_ERROR_INVALID_PARAM, "the result is null, type or flags are refused, or the memory was imported itself");
+  if (!shareable || type != ACL_MEM_HANDLE_TYPE_NONE || flags > ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION ||
+      physical.imported) {
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                "the result is null, type or flags are refused, or the memory was imported itself");
   }
   std::lock_guard<std::mutex> lock(exports().mutex);
   auto& e = opened_exports();
@@ -199,7 +224,8 @@ aclError aclrtMemSetPidToShareableHandle(uint64_t shareable, int32_t* pids, size
   std::lock_guard<std::mutex> lock(exports().mutex);
   Slot& slot = own_slot(shareable);
   const auto have = static_cast<size_t>(slot.pid_count.load());
-  if (have + count > kPids) throw Error(ACL_ERROR_RT_OVER_LIMIT, format("at most %zu processes can import one piece of memory", kPids));
+  if (have + count > kPids)
+    throw Error(ACL_ERROR_RT_OVER_LIMIT, format("at most %zu processes can import one piece of memory", kPids));
   for (size_t i = 0; i < count; ++i) slot.pids[have + i] = pids[i];
   slot.pid_count.store(static_cast<int32_t>(have + count), std::memory_order_release);
   return ACL_SUCCESS;
@@ -216,18 +242,22 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareable, int32_t device_id
   if (!slots || index >= kSlots) throw Error(ACL_ERROR_RT_INVALID_HANDLE, "the shareable handle is damaged");
   const Slot& slot = slots[index];
   bool allowed = slot.used.load(std::memory_order_acquire) && slot.any_process;
-  for (int i = 0; !allowed && i < slot.pid_count.load(std::memory_order_acquire); ++i) allowed = slot.pids[i] == ::getpid();
+  for (int i = 0; !allowed && i < slot.pid_count.load(std::memory_order_acquire); ++i)
+    allowed = slot.pids[i] == ::getpid();
   const uint64_t size = slot.size, offset = slot.offset;
   const int file = slot.file;
   ::munmap(slots, sizeof(Slot) * kSlots);
-  if (!allowed) throw Error(ACL_ERROR_RT_NO_PERMISSION, format("process %llu does not share that memory with process %d", static_cast<unsigned long long>(pid), ::getpid()));
+  if (!allowed)
+    throw Error(ACL_ERROR_RT_NO_PERMISSION, format("process %llu does not share that memory with process %d",
+                                                   static_cast<unsigned long long>(pid), ::getpid()));
   *handle = &make_physical(on, size, offset, open_of(pid, static_cast<uint64_t>(file)), true);
   return ACL_SUCCESS;
 }
 
 // ---- device binaries
 
-aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBinaryLoadOptions*, aclrtBinHandle* handle) {
+aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBinaryLoadOptions*,
+                                 aclrtBinHandle* handle) {
   if (!data || length == 0 || !handle) throw Error(ACL_ERROR_INVALID_PARAM, "a pointer is null or the length is 0");
   throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the simulated device has no AI cores that could run a device binary");
 }

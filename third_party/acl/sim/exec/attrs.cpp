@@ -88,7 +88,8 @@ const Entry* CompiledAttrs::find(std::string_view name) const {
 }
 
 void CompiledAttrs::refuse(const Entry& entry, const char* wanted) const {
-  throw Error(ACL_ERROR_GE_FAILURE, "attribute '" + std::string(name_of(entry)) + "' is of type " + attr_type_name(entry.type) + ", not " + wanted);
+  throw Error(ACL_ERROR_GE_FAILURE, "attribute '" + std::string(name_of(entry)) + "' is of type " +
+                                        attr_type_name(entry.type) + ", not " + wanted);
 }
 
 bool CompiledAttrs::has(std::string_view name) const { return find(name) != nullptr; }
@@ -124,7 +125,8 @@ std::string CompiledAttrs::text(std::string_view name, const std::string& otherw
 std::vector<int64_t> CompiledAttrs::integers(std::string_view name, std::vector<int64_t> otherwise) const {
   const Entry* entry = find(name);
   if (!entry) return otherwise;
-  if (entry->type != AttrType::ListInt && entry->type != AttrType::ListBool && entry->type != AttrType::ListDataType) refuse(*entry, "ints");
+  if (entry->type != AttrType::ListInt && entry->type != AttrType::ListBool && entry->type != AttrType::ListDataType)
+    refuse(*entry, "ints");
   return many<int64_t, int64_t>(*entry);
 }
 
@@ -137,7 +139,9 @@ std::vector<double> CompiledAttrs::reals(std::string_view name, std::vector<doub
 
 std::string CompiledAttrs::describe() const {
   std::string text;
-  each([&](const Entry& entry) { text += (text.empty() ? "" : ", ") + std::string(name_of(entry)) + "=" + value_text(entry); });
+  each([&](const Entry& entry) {
+    text += (text.empty() ? "" : ", ") + std::string(name_of(entry)) + "=" + value_text(entry);
+  });
   return text;
 }
 

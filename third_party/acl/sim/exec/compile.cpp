@@ -38,15 +38,18 @@ void add_desc(Key& key, const Description& d, const aclTensorDesc* desc, const c
   if (__builtin_expect(!desc || !desc->valid(), 0)) {
     invalid(d, format("the description of %s %d is %s", kind, i, desc ? "not a live aclTensorDesc" : "null"));
   }
-  key.push_back(static_cast<uint64_t>(static_cast<uint8_t>(desc->dtype + 1)) | static_cast<uint64_t>(static_cast<uint8_t>(desc->format + 1)) << 8 |
-                static_cast<uint64_t>(desc->placement != ACL_MEMTYPE_DEVICE) << 16 | static_cast<uint64_t>(desc->ndim) << 24);
+  key.push_back(static_cast<uint64_t>(static_cast<uint8_t>(desc->dtype + 1)) |
+                static_cast<uint64_t>(static_cast<uint8_t>(desc->format + 1)) << 8 |
+                static_cast<uint64_t>(desc->placement != ACL_MEMTYPE_DEVICE) << 16 |
+                static_cast<uint64_t>(desc->ndim) << 24);
   const int64_t* dims = desc->dims();
   for (int k = 0; k < desc->ndim; ++k) key.push_back(static_cast<uint64_t>(dims[k]));
 }
 
 void make_key(Key& key, const Description& d) {
   const size_t length = std::strlen(d.type);
-  key.push_back(static_cast<uint64_t>(length) | static_cast<uint64_t>(d.inputs) << 16 | static_cast<uint64_t>(d.outputs) << 40);
+  key.push_back(static_cast<uint64_t>(length) | static_cast<uint64_t>(d.inputs) << 16 |
+                static_cast<uint64_t>(d.outputs) << 40);
   for (size_t at = 0; at < length; at += 8) {
     uint64_t word = 0;
     std::memcpy(&word, d.type + at, length - at < 8 ? length - at : 8);
@@ -93,16 +96,21 @@ Operand make_operand(const Description& d, const aclTensorDesc& desc, const char
   operand.elements = 1;
   for (int64_t dim : operand.dims) {
     if (dim < 0) {
-      throw Error(ACL_ERROR_OP_UNSUPPORTED_DYNAMIC, format("%s: %s %zu has the dynamic shape %s; the simulated device runs known shapes only", d.type,
-                                                           kind, i, describe_tensor(desc.dtype, desc.dims(), desc.ndim, desc.format).c_str()));
+      throw Error(ACL_ERROR_OP_UNSUPPORTED_DYNAMIC,
+                  format("%s: %s %zu has the dynamic shape %s; the simulated device runs known shapes only", d.type,
+                         kind, i, describe_tensor(desc.dtype, desc.dims(), desc.ndim, desc.format).c_str()));
     }
-    if (__builtin_mul_overflow(operand.elements, dim, &operand.elements)) invalid(d, format("%s %zu has too many elements", kind, i));
+    if (__builtin_mul_overflow(operand.elements, dim, &operand.elements))
+      invalid(d, format("%s %zu has too many elements", kind, i));
   }
   const size_t element = dtype_bytes(desc.dtype);
   if (element == 0) {
-    throw Error(ACL_ERROR_GE_FAILURE, format("%s: %s %zu has dtype %s, which the simulated device does not compute with", d.type, kind, i, dtype_name(desc.dtype)));
+    throw Error(ACL_ERROR_GE_FAILURE,
+                format("%s: %s %zu has dtype %s, which the simulated device does not compute with", d.type, kind, i,
+                       dtype_name(desc.dtype)));
   }
-  if (__builtin_mul_overflow(static_cast<size_t>(operand.elements), element, &operand.bytes)) invalid(d, format("%s %zu is too large", kind, i));
+  if (__builtin_mul_overflow(static_cast<size_t>(operand.elements), element, &operand.bytes))
+    invalid(d, format("%s %zu is too large", kind, i));
   return operand;
 }
 
@@ -120,18 +128,23 @@ std::string names_of(DtypeSet set) {
 }
 
 std::string range(int least, int most) {
-  return most >= kManyInputs ? format("at least %d", least) : least == most ? std::to_string(least) : format("%d to %d", least, most);
+  return most >= kManyInputs ? format("at least %d", least)
+         : least == most     ? std::to_string(least)
+                             : format("%d to %d", least, most);
 }
 
 void check_operands(const CompiledOp& op) {
   const OpDef& def = *op.def;
   const int inputs = static_cast<int>(op.inputs.size()), outputs = static_cast<int>(op.outputs.size());
-  if (inputs < def.min_inputs || inputs > def.max_inputs) no_kernel(op, format("it takes %s inputs, not %d", range(def.min_inputs, def.max_inputs).c_str(), inputs));
+  if (inputs < def.min_inputs || inputs > def.max_inputs)
+    no_kernel(op, format("it takes %s inputs, not %d", range(def.min_inputs, def.max_inputs).c_str(), inputs));
   if (outputs < def.min_outputs || outputs > def.max_outputs) {
     no_kernel(op, format("it has %s outputs, not %d", range(def.min_outputs, def.max_outputs).c_str(), outputs));
   }
   for (size_t i = 0; i < op.inputs.size() && !def.input_dtypes.empty(); ++i) {
-    const DtypeSet allowed = def.input_dtypes.size() == 1 ? def.input_dtypes[0] : i < def.input_dtypes.size() ? def.input_dtypes[i] : def.input_dtypes.back();
+    const DtypeSet allowed = def.input_dtypes.size() == 1  ? def.input_dtypes[0]
+                             : i < def.input_dtypes.size() ? def.input_dtypes[i]
+                                                           : def.input_dtypes.back();
     const auto dtype = op.inputs[i].dtype;
     if (!op.inputs[i].absent && !(allowed & dtype_bit(dtype))) {
       no_kernel(op, format("input %zu cannot be %s; it supports %s", i, dtype_name(dtype), names_of(allowed).c_str()));
@@ -148,7 +161,9 @@ void decide_size(CompiledOp& op) {
     if (i < op.inputs.size()) op.host_inputs |= operand.host && !operand.absent;
     one_size = one_size && !operand.absent && operand.elements == op.inputs[0].elements;
     const bool is_output = i == op.inputs.size();
-    const aclDataType wanted = is_output && op.def->tiny_makes_bool ? ACL_BOOL : op.inputs.empty() ? operand.dtype : op.inputs[0].dtype;
+    const aclDataType wanted = is_output && op.def->tiny_makes_bool ? ACL_BOOL
+                               : op.inputs.empty()                  ? operand.dtype
+                                                                    : op.inputs[0].dtype;
     one_size = one_size && operand.dtype == wanted;
   }
   op.tiny = op.elements <= (op.def->cube ? std::min(limit, kTinyCube) : limit);
@@ -158,11 +173,15 @@ void decide_size(CompiledOp& op) {
 const CompiledOp* compile(const Description& d) {
   const OpDef* def = find_op(d.type);
   if (!def) {
-    throw Error(ACL_ERROR_GE_FAILURE, format("[EZ3003] no supported kernel: there is no operator of type '%s' on the simulated device", d.type));
+    throw Error(
+        ACL_ERROR_GE_FAILURE,
+        format("[EZ3003] no supported kernel: there is no operator of type '%s' on the simulated device", d.type));
   }
   auto op = std::make_unique<CompiledOp>(*def, d.attr);
-  for (int i = 0; i < d.inputs; ++i) op->inputs.push_back(make_operand(d, *d.input[i], "input", static_cast<size_t>(i)));
-  for (int i = 0; i < d.outputs; ++i) op->outputs.push_back(make_operand(d, *d.output[i], "output", static_cast<size_t>(i)));
+  for (int i = 0; i < d.inputs; ++i)
+    op->inputs.push_back(make_operand(d, *d.input[i], "input", static_cast<size_t>(i)));
+  for (int i = 0; i < d.outputs; ++i)
+    op->outputs.push_back(make_operand(d, *d.output[i], "output", static_cast<size_t>(i)));
   check_operands(*op);
   try {
     check_attrs(*def, op->attrs);
@@ -179,12 +198,16 @@ std::string CompiledOp::describe() const {
   std::string text = def->type + "(";
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& o = inputs[i];
-    text += (i ? ", " : "") + (o.absent ? std::string("absent") : describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format));
+    text += (i ? ", " : "") +
+            (o.absent ? std::string("absent")
+                      : describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format));
   }
   text += ") -> (";
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& o = outputs[i];
-    text += (i ? ", " : "") + (o.absent ? std::string("absent") : describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format));
+    text += (i ? ", " : "") +
+            (o.absent ? std::string("absent")
+                      : describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format));
   }
   return text + ")";
 }
@@ -201,19 +224,25 @@ const CompiledOp& compiled(const Description& d, bool only_known, bool* fresh) {
   for (auto it = begin; it != end; ++it) {
     if (same(*it->second, hash, key)) return *(mine = it->second);
   }
-  if (only_known) throw Error(ACL_ERROR_OP_NOT_FOUND, format("%s has not been compiled for these operands; call aclopCompile first", d.type));
+  if (only_known)
+    throw Error(ACL_ERROR_OP_NOT_FOUND,
+                format("%s has not been compiled for these operands; call aclopCompile first", d.type));
   const CompiledOp* op = compile(d);
   const_cast<CompiledOp*>(op)->hash = hash;
   const_cast<CompiledOp*>(op)->key.assign(key.begin(), key.end());
   shard.ops.emplace(hash, op);
   if (log_enabled(LogLevel::Info)) {
     std::string inputs, outputs;
-    for (const auto& o : op->inputs) inputs += (inputs.empty() ? "" : ", ") + describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
-    for (const auto& o : op->outputs) outputs += (outputs.empty() ? "" : ", ") + describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
+    for (const auto& o : op->inputs)
+      inputs += (inputs.empty() ? "" : ", ") +
+                describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
+    for (const auto& o : op->outputs)
+      outputs += (outputs.empty() ? "" : ", ") +
+                 describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
     // Tools cut this line at "OpType: " and drop its last character.
     log_line(LogLevel::Info, "ASCENDCL", __FILE__, __LINE__,
-             "aclopCompile: aclopCompile::aclOp OpType: " + op->def->type + ", Input: {" + inputs + "}, Output: {" + outputs + "}, Attr: {" +
-                 op->attrs.describe() + "}.");
+             "aclopCompile: aclopCompile::aclOp OpType: " + op->def->type + ", Input: {" + inputs + "}, Output: {" +
+                 outputs + "}, Attr: {" + op->attrs.describe() + "}.");
   }
   *fresh = true;
   return *(mine = op);

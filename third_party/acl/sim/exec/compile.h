@@ -3,8 +3,8 @@
 // once, and keeping what execution needs.
 //
 // Note [Compile cache]
-// The key is the launch as the caller describes it, as a row of 64-bit words. Each thread keeps a small table of what it
-// used last, behind it is one table for all. Compiled operators are never freed, so a pointer to one is always good.
+// The key is the launch as the caller describes it, as a row of 64-bit words. Each thread keeps a small table of what
+// it used last, behind it is one table for all. Compiled operators are never freed, so a pointer to one is always good.
 
 #include <acl/acl.h>
 
@@ -17,7 +17,7 @@
 #include "runtime/attr.h"
 #include "runtime/tensor_desc.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Frame;
 
@@ -59,10 +59,10 @@ struct CompiledOp {
   const OpDef* def;
   CompiledAttrs attrs;
   std::vector<Operand> inputs, outputs;
-  int64_t elements = 0;     // of all operands together
-  bool tiny = false;        // small enough for the calling thread
-  bool tiny_loop = false;   // def->tiny_fn may run it, if its operands are stored plainly
-  bool host_inputs = false; // some input comes by value
+  int64_t elements = 0;      // of all operands together
+  bool tiny = false;         // small enough for the calling thread
+  bool tiny_loop = false;    // def->tiny_fn may run it, if its operands are stored plainly
+  bool host_inputs = false;  // some input comes by value
   uint64_t hash = 0;
   std::vector<uint64_t> key;
   mutable std::atomic<Frame*> frame{nullptr};  // tensors kept for the next execution, see context.cpp
@@ -84,4 +84,4 @@ struct Description {
 // With only_known, an operator that has not been compiled throws ACL_ERROR_OP_NOT_FOUND.
 const CompiledOp& compiled(const Description& d, bool only_known, bool* fresh);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -17,10 +17,11 @@ namespace {
 
 at::Tensor make_alias(const Operand& operand) {
   const at::ScalarType type = scalar_type(operand.dtype);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), operand.bytes,
-                                                       at::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), nullptr, false);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                               c10::scalarTypeToTypeMeta(type));
+  auto storage =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), operand.bytes,
+                                            at::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), nullptr, false);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(operand.dims);
   return tensor;
 }
@@ -82,7 +83,8 @@ at::ScalarType scalar_type(aclDataType dtype) {
     case ACL_FLOAT8_E4M3FN:
       return at::kFloat8_e4m3fn;
     default:
-      throw OpError(ACL_ERROR_UNSUPPORTED_DATA_TYPE, std::string("the simulated device does not compute with ") + dtype_name(dtype));
+      throw OpError(ACL_ERROR_UNSUPPORTED_DATA_TYPE,
+                    std::string("the simulated device does not compute with ") + dtype_name(dtype));
   }
 }
 
@@ -116,7 +118,8 @@ RunContext::~RunContext() {
   bool keep = true;
   for (size_t i = 0; i < frame_->tensors.size() && keep; ++i) {
     const auto& tensor = frame_->tensors[i];
-    if (tensor.defined()) keep = tensor.use_count() == 1 && tensor.storage().use_count() == 1 && untouched(tensor, op_.operand(i));
+    if (tensor.defined())
+      keep = tensor.use_count() == 1 && tensor.storage().use_count() == 1 && untouched(tensor, op_.operand(i));
   }
   Frame* kept = keep ? frame_ : nullptr;
   if (kept) kept = op_.frame.exchange(kept, std::memory_order_release);
@@ -124,12 +127,14 @@ RunContext::~RunContext() {
 }
 
 size_t RunContext::checked_input(size_t i) const {
-  if (i >= op_.inputs.size() || op_.inputs[i].absent) throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("input %zu is not given", i));
+  if (i >= op_.inputs.size() || op_.inputs[i].absent)
+    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("input %zu is not given", i));
   return i;
 }
 
 size_t RunContext::checked_output(size_t i) const {
-  if (i >= op_.outputs.size() || op_.outputs[i].absent) throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH, format("output %zu is not given", i));
+  if (i >= op_.outputs.size() || op_.outputs[i].absent)
+    throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH, format("output %zu is not given", i));
   return i;
 }
 
@@ -187,15 +192,17 @@ std::vector<int64_t> RunContext::in_values(size_t i) {
     case at::kInt:
       return widen<int32_t>(values);
     default:
-      throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("input %zu holds axes or a shape and must be int32 or int64, not %s", i,
-                                                         dtype_name(op_.inputs[i].dtype)));
+      throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
+                    format("input %zu holds axes or a shape and must be int32 or int64, not %s", i,
+                           dtype_name(op_.inputs[i].dtype)));
   }
 }
 
 at::Scalar RunContext::in_scalar(size_t i) {
   const at::Tensor value = in(i);
   if (value.numel() != 1) {
-    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("input %zu must have one element, not %lld", i, static_cast<long long>(value.numel())));
+    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
+                  format("input %zu must have one element, not %lld", i, static_cast<long long>(value.numel())));
   }
   return value.item();
 }
@@ -236,11 +243,13 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
   checked_output(i);
   const size_t operand = op_.inputs.size() + i;
   forget_placement();
-  if (result.sizes() != c10::IntArrayRef(op_.outputs[i].dims) || result.scalar_type() != scalar_type(op_.outputs[i].dtype)) {
+  if (result.sizes() != c10::IntArrayRef(op_.outputs[i].dims) ||
+      result.scalar_type() != scalar_type(op_.outputs[i].dtype)) {
     // Same elements under other dims (a 0-d result for a [1] output) are fine, anything else is the operator's mistake.
     if (result.numel() != op_.outputs[i].elements) {
-      throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH, format("output %zu is described with %lld elements, but the operator computes %lld", i,
-                                                          static_cast<long long>(op_.outputs[i].elements), static_cast<long long>(result.numel())));
+      throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH,
+                    format("output %zu is described with %lld elements, but the operator computes %lld", i,
+                           static_cast<long long>(op_.outputs[i].elements), static_cast<long long>(result.numel())));
     }
     const at::Tensor& target = out(i);
     target.copy_(result.reshape(op_.outputs[i].dims));
@@ -250,7 +259,8 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
     with_layouts().set_out(i, result);
     return;
   }
-  if (result.const_data_ptr() != launch_.operand(operand)) std::memcpy(launch_.operand(operand), result.const_data_ptr(), op_.outputs[i].bytes);
+  if (result.const_data_ptr() != launch_.operand(operand))
+    std::memcpy(launch_.operand(operand), result.const_data_ptr(), op_.outputs[i].bytes);
 }
 
 void RunContext::finish() {
@@ -260,9 +270,11 @@ void RunContext::finish() {
     const auto& tensor = frame_->tensors[operand];
     if (!tensor.defined() || operand >= 32 || !(handed_out_ >> operand & 1)) continue;
     if (tensor.const_data_ptr() != launch_.operand(operand) || !untouched(tensor, op_.outputs[i])) {
-      throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH, format("output %zu is described as %s, but the operator computes another shape", i,
-                                                          describe_tensor(op_.outputs[i].dtype, op_.outputs[i].dims.data(),
-                                                                          static_cast<int>(op_.outputs[i].dims.size()), op_.outputs[i].format).c_str()));
+      throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH,
+                    format("output %zu is described as %s, but the operator computes another shape", i,
+                           describe_tensor(op_.outputs[i].dtype, op_.outputs[i].dims.data(),
+                                           static_cast<int>(op_.outputs[i].dims.size()), op_.outputs[i].format)
+                               .c_str()));
     }
   }
 }

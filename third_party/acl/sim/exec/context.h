@@ -18,7 +18,7 @@
 #include "runtime/device.h"
 #include "runtime/task.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 at::ScalarType scalar_type(aclDataType dtype);
 
@@ -71,4 +71,4 @@ class RunContext final : public OpContext {
   std::optional<Operands> operands_;
 };
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

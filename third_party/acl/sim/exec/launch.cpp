@@ -19,31 +19,38 @@ void check_call(const Description& d, const void* input_buffers, const void* out
   if (!d.type || !*d.type) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type is null or empty");
   if (std::strlen(d.type) > 255) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type has more than 255 characters");
   if (d.inputs < 0 || d.outputs < 0 || d.inputs >= (1 << 20) || d.outputs >= (1 << 20)) {
-    throw Error(ACL_ERROR_INVALID_PARAM, format("%s: %d inputs and %d outputs are impossible", d.type, d.inputs, d.outputs));
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                format("%s: %d inputs and %d outputs are impossible", d.type, d.inputs, d.outputs));
   }
   if ((d.inputs > 0 && (!d.input || !input_buffers)) || (d.outputs > 0 && (!d.output || !output_buffers))) {
     throw Error(ACL_ERROR_INVALID_PARAM, std::string(d.type) + ": an array of descriptions or buffers is null");
   }
-  if (d.attr && !d.attr->valid()) throw Error(ACL_ERROR_INVALID_PARAM, std::string(d.type) + ": the attributes are not a live aclopAttr");
+  if (d.attr && !d.attr->valid())
+    throw Error(ACL_ERROR_INVALID_PARAM, std::string(d.type) + ": the attributes are not a live aclopAttr");
 }
 
 [[noreturn]] void bad_buffer(const CompiledOp& op, size_t i, const std::string& reason) {
   const bool input = i < op.inputs.size();
-  throw Error(ACL_ERROR_INVALID_PARAM, op.describe() + ": " + (input ? "input " : "output ") + std::to_string(input ? i : i - op.inputs.size()) + " " + reason);
+  throw Error(ACL_ERROR_INVALID_PARAM, op.describe() + ": " + (input ? "input " : "output ") +
+                                           std::to_string(input ? i : i - op.inputs.size()) + " " + reason);
 }
 
 const aclDataBuffer& checked_buffer(const CompiledOp& op, size_t i, const aclDataBuffer* buffer) {
   const auto& operand = op.operand(i);
-  if (!buffer || !buffer->valid()) bad_buffer(op, i, buffer ? "has a buffer that is not a live aclDataBuffer" : "has no buffer");
-  if (buffer->size < operand.bytes) bad_buffer(op, i, format("needs %zu bytes, its buffer has %zu", operand.bytes, buffer->size));
+  if (!buffer || !buffer->valid())
+    bad_buffer(op, i, buffer ? "has a buffer that is not a live aclDataBuffer" : "has no buffer");
+  if (buffer->size < operand.bytes)
+    bad_buffer(op, i, format("needs %zu bytes, its buffer has %zu", operand.bytes, buffer->size));
   if (!buffer->data && operand.bytes > 0) bad_buffer(op, i, "has a null address");
   return *buffer;
 }
 
 // Host operands are copied into the launch, or into one block beside it when they are many or large.
-void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuffer* const* inputs, const aclTensorDesc* const* descs) {
+void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuffer* const* inputs,
+                        const aclTensorDesc* const* descs) {
   size_t bytes = 0;
-  for (const auto& operand : op.inputs) bytes += operand.host && !operand.absent ? (operand.bytes + 15) & ~size_t{15} : 0;
+  for (const auto& operand : op.inputs)
+    bytes += operand.host && !operand.absent ? (operand.bytes + 15) & ~size_t{15} : 0;
   const size_t operands = op.inputs.size() + op.outputs.size();
   char* room = launch.values;
   if (bytes > OpLaunch::kValueBytes || operands > OpLaunch::kInline) {
@@ -59,7 +66,8 @@ void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuf
     const auto& operand = op.inputs[i];
     if (!operand.host || operand.absent) continue;
     const auto& constant = descs[i]->constant;
-    const void* from = constant.size() >= operand.bytes && !constant.empty() ? constant.data() : checked_buffer(op, i, inputs[i]).data;
+    const void* from =
+        constant.size() >= operand.bytes && !constant.empty() ? constant.data() : checked_buffer(op, i, inputs[i]).data;
     if (operand.bytes) std::memcpy(room + at, from, operand.bytes);
     if (launch.spill) {
       launch.spill->operands[i] = room + at;
@@ -71,7 +79,8 @@ void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuf
   }
 }
 
-void take_device_operand(const CompiledOp& op, OpLaunch& launch, const Device& device, size_t i, const aclDataBuffer* buffer) {
+void take_device_operand(const CompiledOp& op, OpLaunch& launch, const Device& device, size_t i,
+                         const aclDataBuffer* buffer) {
   const auto& operand = op.operand(i);
   void* address = nullptr;
   if (!operand.absent) {
@@ -95,7 +104,8 @@ aclError compile_only(const Description& d) {
   return ACL_SUCCESS;
 }
 
-aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDataBuffer* const* outputs, aclrtStream handle, bool only_known) {
+aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDataBuffer* const* outputs,
+                aclrtStream handle, bool only_known) {
   check_call(d, inputs, outputs);
   Stream& stream = submit_stream_of(handle);
   Device& device = *stream.device;
@@ -117,7 +127,8 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   launch.fault_scale = 1;
   const size_t input_count = op.inputs.size(), count = input_count + op.outputs.size();
   try {
-    if (__builtin_expect(op.host_inputs || count > OpLaunch::kInline, 0)) take_host_operands(op, launch, inputs, d.input);
+    if (__builtin_expect(op.host_inputs || count > OpLaunch::kInline, 0))
+      take_host_operands(op, launch, inputs, d.input);
     for (size_t i = 0; i < input_count; ++i) {
       if (!op.inputs[i].host) take_device_operand(op, launch, device, i, inputs[i]);
     }
@@ -131,7 +142,8 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   inject_into_launch(d.type, launch, device);
   if (__builtin_expect(device.lost.load(std::memory_order_relaxed), 0)) {
     std::free(launch.spill);
-    return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("%s: device %d is lost; reset it with aclrtResetDevice", d.type, device.id));
+    return report(ACL_ERROR_RT_LOST_HEARTBEAT,
+                  format("%s: device %d is lost; reset it with aclrtResetDevice", d.type, device.id));
   }
   if (launch.fault == OpFault::Hang) task.tiny = false;
   stream.submit(task);

@@ -3,12 +3,13 @@
 
 #include <acl/acl.h>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Description;
 
 aclError compile_only(const Description& description);
 // With only_known, an operator that was not compiled before is refused.
-aclError launch(const Description& description, const aclDataBuffer* const* inputs, aclDataBuffer* const* outputs, aclrtStream stream, bool only_known);
+aclError launch(const Description& description, const aclDataBuffer* const* inputs, aclDataBuffer* const* outputs,
+                aclrtStream stream, bool only_known);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

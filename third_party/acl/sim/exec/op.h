@@ -98,8 +98,9 @@ struct OpDef {
   std::string type;
   int min_inputs = 0, max_inputs = 0, min_outputs = 1, max_outputs = 1;
   std::vector<DtypeSet> input_dtypes;  // one per input, or one for all; checked when the operator is compiled
-  std::vector<std::string> attr_names; // "axis:int", "keep_dims:bool", "pads:ints", "alpha:float", "mode:str", and floats, bools, strs, dtype, dtypes,
-                                        // lists (of ints); other names are refused
+  // "axis:int", "keep_dims:bool", "pads:ints", "alpha:float", "mode:str"; further types are floats, bools, strs, dtype,
+  // dtypes and lists (of ints). Other names are refused.
+  std::vector<std::string> attr_names;
   std::vector<std::string> required_attrs;
   void (*run_fn)(OpContext&) = nullptr;
   TinyFn tiny_fn = nullptr;

@@ -20,8 +20,8 @@ Table& table() {
 #define BIT(T) dtype_bit(T)
 // Constant-initialised, because operators register themselves before any other initialiser of this file may have run.
 constexpr DtypeSet kFloats = BIT(ACL_FLOAT16) | BIT(ACL_FLOAT) | BIT(ACL_DOUBLE) | BIT(ACL_BF16);
-constexpr DtypeSet kInts = BIT(ACL_INT8) | BIT(ACL_INT16) | BIT(ACL_INT32) | BIT(ACL_INT64) | BIT(ACL_UINT8) | BIT(ACL_UINT16) |
-                           BIT(ACL_UINT32) | BIT(ACL_UINT64);
+constexpr DtypeSet kInts = BIT(ACL_INT8) | BIT(ACL_INT16) | BIT(ACL_INT32) | BIT(ACL_INT64) | BIT(ACL_UINT8) |
+                           BIT(ACL_UINT16) | BIT(ACL_UINT32) | BIT(ACL_UINT64);
 constexpr DtypeSet kComplex = BIT(ACL_COMPLEX32) | BIT(ACL_COMPLEX64) | BIT(ACL_COMPLEX128);
 #undef BIT
 constinit const DtypeSet kFloatTypes = kFloats;

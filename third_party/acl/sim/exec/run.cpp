@@ -33,7 +33,8 @@ namespace {
 class DeviceScope {
  public:
   DeviceScope()
-      : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect), c10::default_excluded_set | c10::autograd_dispatch_keyset),
+      : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
+              c10::default_excluded_set | c10::autograd_dispatch_keyset),
         state_(c10::AutogradState::get_tls_state()),
         grad_(state_.get_grad_mode()),
         inference_(state_.get_inference_mode()),
@@ -132,7 +133,10 @@ void run_op(Stream& stream, Task& task) noexcept {
   const aclError exception = op.def->on_ai_cpu ? ACL_ERROR_RT_AICPU_EXCEPTION : ACL_ERROR_RT_AICORE_EXCEPTION;
   const auto failed = [&](aclError code, const std::string& reason) noexcept {
     try {
-      stream.set_error(code, op.describe() + " failed on device " + std::to_string(device.id) + ", stream " + std::to_string(stream.number) + ": " + reason, &task);
+      stream.set_error(code,
+                       op.describe() + " failed on device " + std::to_string(device.id) + ", stream " +
+                           std::to_string(stream.number) + ": " + reason,
+                       &task);
     } catch (...) {
       stream.set_error(code, {}, &task);
     }
@@ -146,7 +150,8 @@ void run_op(Stream& stream, Task& task) noexcept {
         return;
       }
     }
-    if (!(op.tiny_loop && launch.fault == OpFault::None && run_tiny_loop(op, launch, device))) run_general(op, launch, device);
+    if (!(op.tiny_loop && launch.fault == OpFault::None && run_tiny_loop(op, launch, device)))
+      run_general(op, launch, device);
   } catch (const Error& error) {
     failed(error.code, error.what());
   } catch (const c10::Error& error) {
@@ -202,7 +207,9 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 #pragma omp parallel num_threads(threads)
   {
     const size_t begin = part * static_cast<size_t>(omp_get_thread_num());
-    if (begin < bytes) std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, std::min(part, bytes - begin));
+    if (begin < bytes)
+      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
+                  std::min(part, bytes - begin));
   }
 }
 

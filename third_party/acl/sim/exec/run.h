@@ -5,7 +5,7 @@
 
 #include "runtime/task.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Stream;
 class Device;
@@ -28,4 +28,4 @@ void before_raw_write(Device& device, void* alias, size_t bytes);
 // Copies bytes between any two readable places, with the calling thread's team if they are many.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -20,9 +20,9 @@ namespace acl_sim {
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr size_t kArena = size_t{256} << 30;        // addresses, not memory
-constexpr size_t kKept = size_t{2} << 30;           // pages that idle scratch may keep; more goes back to the host
-constexpr size_t kSmall = size_t{64} << 10;         // below: size classes without a search
+constexpr size_t kArena = size_t{256} << 30;  // addresses, not memory
+constexpr size_t kKept = size_t{1} << 30;     // pages that idle scratch may keep; more goes back to the host
+constexpr size_t kSmall = size_t{64} << 10;   // below: size classes without a search
 constexpr size_t kHugePage = size_t{2} << 20;
 
 struct Placement {
@@ -182,6 +182,11 @@ ScratchScope::~ScratchScope() {
 
 void place_next_allocation(void* place, size_t bytes) { placement = {place, bytes}; }
 void forget_placement() { placement = {}; }
+
+void* take_scratch(size_t bytes) { return pool().take(bytes); }
+void give_scratch(void* block) {
+  if (block) pool().give(block);
+}
 
 void scratch_usage(size_t* used, size_t* peak) { pool().usage(used, peak); }
 

@@ -10,18 +10,18 @@ using at::Tensor;
 
 const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128);
 
-#define ACTIVATION(TYPE, DTYPES, CALL)                           \
-  SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) {   \
-    const Tensor x = c.in_any(0);                                \
-    Tensor y = out_for(c, x);                                    \
-    CALL;                                                        \
+#define ACTIVATION(TYPE, DTYPES, CALL)                         \
+  SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) { \
+    const Tensor x = c.in_any(0);                              \
+    Tensor y = out_for(c, x);                                  \
+    CALL;                                                      \
   })
 
-#define GRADIENT(TYPE, DTYPES, CALL)                             \
-  SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) {   \
-    const Tensor g = c.in_any(0), x = c.in_any(1);               \
-    Tensor y = out_for(c, g, x);                                 \
-    CALL;                                                        \
+#define GRADIENT(TYPE, DTYPES, CALL)                           \
+  SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) { \
+    const Tensor g = c.in_any(0), x = c.in_any(1);             \
+    Tensor y = out_for(c, g, x);                               \
+    CALL;                                                      \
   })
 
 ACTIVATION(Relu, kRealTypes, at::clamp_min_out(y, x, 0)).tiny(tiny::unary<tiny::Relu>);
@@ -47,9 +47,7 @@ SIM_OP(HardSwishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
 SIM_OP(MishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
   c.set_out(0, at::mish_backward(c.in_any(0), c.in_any(1)));
 });
-SIM_OP(LogSigmoid).inputs(1).dtypes(kFloatTypes).run([](OpContext& c) {
-  c.set_out(0, at::log_sigmoid(c.in_any(0)));
-});
+SIM_OP(LogSigmoid).inputs(1).dtypes(kFloatTypes).run([](OpContext& c) { c.set_out(0, at::log_sigmoid(c.in_any(0))); });
 // gradient, x
 SIM_OP(LogSigmoidGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
   const Tensor x = c.in(1);

@@ -141,9 +141,11 @@ void conv_backprop_input_op(OpContext& c) {
   if (runs_on_rows(dy, a) && computes_in_float(dy)) {
     const at::Tensor target = float_target(c, dtype);
     const ConvShape s = shape_of(target.sizes(), w.sizes(), dy.sizes(), a);
-    conv_backward_data(s, dy.const_data_ptr<float>(), w.const_data_ptr<float>(), target.mutable_data_ptr<float>());
-    store(c, target, dtype);
-    return;
+    if (gathers_well(s)) {
+      conv_backward_data(s, dy.const_data_ptr<float>(), w.const_data_ptr<float>(), target.mutable_data_ptr<float>());
+      store(c, target, dtype);
+      return;
+    }
   }
   gradient(c, true, dy, shape_only(c.in_values(0), dy), w, a, dtype);
 }

@@ -52,8 +52,7 @@ SIM_OP(AsStrided).inputs(4).dtypes(kAllTypes).run(as_strided);
 // dst, dst_size, dst_stride, dst_offset, src, src_size, src_stride, src_offset -> dst
 void view_copy(OpContext& c) {
   const Tensor source = c.in(4);
-  const Tensor from =
-      source.as_strided(c.in_values(5), c.in_values(6), c.in_values(7).at(0) + source.storage_offset());
+  const Tensor from = source.as_strided(c.in_values(5), c.in_values(6), c.in_values(7).at(0) + source.storage_offset());
   const Tensor target = in_place(c);
   target.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + target.storage_offset()).copy_(from);
 }

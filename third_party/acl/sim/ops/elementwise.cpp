@@ -9,19 +9,19 @@ namespace {
 using at::Tensor;
 
 // One operand. FN is the name of an at::FN_out(out, self).
-#define UNARY(TYPE, FN, DTYPES)                        \
+#define UNARY(TYPE, FN, DTYPES)                                \
   SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) { \
-    const Tensor x = c.in_any(0);                      \
-    Tensor y = out_for(c, x);                          \
-    at::FN##_out(y, x);                                \
+    const Tensor x = c.in_any(0);                              \
+    Tensor y = out_for(c, x);                                  \
+    at::FN##_out(y, x);                                        \
   })
 
 // Two operands that broadcast. FN is the name of an at::FN_out(out, a, b).
-#define BINARY(TYPE, FN, DTYPES)                       \
+#define BINARY(TYPE, FN, DTYPES)                               \
   SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) { \
-    const auto [a, b] = two(c);                        \
-    Tensor y = out_for(c, a, b);                       \
-    at::FN##_out(y, a, b);                             \
+    const auto [a, b] = two(c);                                \
+    Tensor y = out_for(c, a, b);                               \
+    at::FN##_out(y, a, b);                                     \
   })
 
 // The operands of a binary operator; a single host value adapts to the other's dtype.
@@ -32,7 +32,8 @@ std::pair<Tensor, Tensor> two(OpContext& c) {
   return {a, b};
 }
 
-const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
+const DtypeSet kFloatAndComplex =
+    kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
 const DtypeSet kBool = dtype_bit(ACL_BOOL);
 const DtypeSet kRealAndBool = kRealTypes | kBool;
 const DtypeSet kIntAndBool = kIntTypes | kBool;
@@ -89,7 +90,6 @@ UNARY(LogicalNot, logical_not, kAllTypes);
 BINARY(Add, add, kAllTypes).tiny(tiny::binary<tiny::Add>);
 BINARY(Sub, sub, kNumericTypes).tiny(tiny::binary<tiny::Sub>);
 BINARY(Mul, mul, kAllTypes).tiny(tiny::binary<tiny::Mul>);
-BINARY(RealDiv, div, kFloatAndComplex).tiny(tiny::binary<tiny::Div>);
 BINARY(FloorMod, remainder, kRealTypes);
 BINARY(Mod, fmod, kRealTypes);
 BINARY(Pow, pow, kAllTypes);
@@ -129,6 +129,13 @@ BINARY(GreaterEqual, ge, kRealAndBool).tiny_to_bool(tiny::compare<tiny::GreaterE
 UNARY(Conj, conj_physical, kNumericTypes);
 BINARY(Complex, complex, kFloatTypes);
 BINARY(Polar, polar, kFloatTypes);
+
+// x -> mantissa, exponent
+void frexp(OpContext& c) {
+  Tensor mantissa = c.out(0), exponent = c.out(1);
+  at::frexp_out(mantissa, exponent, c.in(0));
+}
+SIM_OP(Frexp).inputs(1).outputs(2).dtypes(kFloatTypes).run(frexp);
 
 void log_base(OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -190,6 +197,17 @@ void axpy(OpContext& c) {
   at::add_out(y, a, b, c.in_scalar(2));
 }
 SIM_OP(AxpyV2).inputs(3).dtypes(kAllTypes).run(axpy);
+
+void real_div(OpContext& c) {
+  const auto [a, b] = two(c);
+  Tensor y = out_for(c, a, b);
+  if (y.scalar_type() == at::kComplexHalf) {
+    y.copy_(at::div(a.to(at::kComplexFloat), b.to(at::kComplexFloat)));
+  } else {
+    at::div_out(y, a, b);
+  }
+}
+SIM_OP(RealDiv).inputs(2).dtypes(kFloatAndComplex).tiny(tiny::binary<tiny::Div>).run(real_div);
 
 void floor_div(OpContext& c) {
   const auto [a, b] = two(c);

@@ -20,7 +20,7 @@ void gather_elements(OpContext& c) {
   Tensor y = c.out(0);
   at::gather_out(y, c.in(0), c.attrs().integer("dim", 0), index_in(c, 1));
 }
-SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIndexTypes}).attrs({"dim:int"}).run(gather_elements);
+SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIntTypes}).attrs({"dim:int"}).run(gather_elements);
 
 // x, indices, axis
 void gather_v2(OpContext& c) {
@@ -51,12 +51,13 @@ void scatter_elements(OpContext& c) {
     target.scatter_(axis, index, updates, "multiply");
   } else {
     // "reduce_" and the name that scatter_reduce knows.
-    target.scatter_reduce_(axis, index, updates, reduction.substr(reduction.find('_') + 1), c.attrs().boolean("include_self", true));
+    target.scatter_reduce_(axis, index, updates, reduction.substr(reduction.find('_') + 1),
+                           c.attrs().boolean("include_self", true));
   }
 }
 SIM_OP(ScatterElements)
     .inputs(3)
-    .dtypes({kAllTypes, kIndexTypes, kAllTypes})
+    .dtypes({kAllTypes, kIntTypes, kAllTypes})
     .attrs({"axis:int", "reduction:str", "include_self:bool"})
     .run(scatter_elements);
 
@@ -64,7 +65,7 @@ void scatter_add(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
   in_place(c).scatter_add_(c.attrs().integer("axis", 0), index, updates);
 }
-SIM_OP(ScatterAddWithAxis).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(scatter_add);
+SIM_OP(ScatterAddWithAxis).inputs(3).dtypes({kAllTypes, kIntTypes, kAllTypes}).attrs({"axis:int"}).run(scatter_add);
 
 // var, indices, updates, alpha
 void index_add(OpContext& c) {
@@ -72,7 +73,11 @@ void index_add(OpContext& c) {
   const at::Scalar alpha = c.num_inputs() > 3 && c.has_input(3) ? c.in_scalar(3) : at::Scalar(1);
   in_place(c).index_add_(c.attrs().integer("axis", 0), index, updates, alpha);
 }
-SIM_OP(InplaceIndexAdd).inputs(3, 4).dtypes({kAllTypes, kIndexTypes, kAllTypes, kAllTypes}).attrs({"axis:int"}).run(index_add);
+SIM_OP(InplaceIndexAdd)
+    .inputs(3, 4)
+    .dtypes({kAllTypes, kIndexTypes, kAllTypes, kAllTypes})
+    .attrs({"axis:int"})
+    .run(index_add);
 
 void index_copy(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
@@ -173,14 +178,16 @@ void is_in(OpContext& c) {
   const Tensor elements = c.in(0), tests = c.in(1);
   const at::ScalarType dtype = at::result_type(elements, tests);
   Tensor y = c.out(0);
-  at::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false), c.attrs().boolean("invert", false));
+  at::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false),
+               c.attrs().boolean("invert", false));
 }
 SIM_OP(IsIn).inputs(2).dtypes(kAllTypes).attrs({"assume_unique:bool", "invert:bool"}).run(is_in);
 
 // gradient of the windows, sizes of the input
 void unfold_grad(OpContext& c) {
   const auto& a = c.attrs();
-  c.out(0).copy_(at::unfold_backward(c.in(0), c.in_values(1), a.integer("dim", 0), a.integer("size", 1), a.integer("step", 1)));
+  c.out(0).copy_(
+      at::unfold_backward(c.in(0), c.in_values(1), a.integer("dim", 0), a.integer("size", 1), a.integer("step", 1)));
 }
 SIM_OP(UnfoldGrad).inputs(2).dtypes(kAllTypes).attrs({"dim:int", "size:int", "step:int"}).run(unfold_grad);
 
@@ -189,7 +196,12 @@ void repeat_interleave(OpContext& c) {
   const Tensor repeats = c.in(0);
   c.out(0).copy_(at::repeat_interleave(repeats, std::optional<int64_t>(c.attrs().integer("output_size", 0))));
 }
-SIM_OP(RepeatInterleave).inputs(1).dtypes(kIndexTypes).attrs({"output_size:int"}).require({"output_size"}).run(repeat_interleave);
+SIM_OP(RepeatInterleave)
+    .inputs(1)
+    .dtypes(kIndexTypes)
+    .attrs({"output_size:int"})
+    .require({"output_size"})
+    .run(repeat_interleave);
 
 }  // namespace
 }  // namespace acl_sim

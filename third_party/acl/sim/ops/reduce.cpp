@@ -9,7 +9,8 @@ using at::Tensor;
 
 const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
 const DtypeSet kAxes = dtype_bit(ACL_INT32) | dtype_bit(ACL_INT64);
-const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
+const DtypeSet kFloatAndComplex =
+    kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
 
 bool keep_dims(OpContext& c) { return c.attrs().boolean("keep_dims", false); }
 
@@ -122,12 +123,23 @@ void spread_with_mean(OpContext& c) {
   const Tensor x = c.in_any(0);
   const std::vector<int64_t> axes = c.in_values(1);
   const at::Scalar correction = c.in_scalar(2);
-  const auto [s, m] = kRoot ? at::std_mean(x, axes, correction, keep_dims(c)) : at::var_mean(x, axes, correction, keep_dims(c));
+  const auto [s, m] =
+      kRoot ? at::std_mean(x, axes, correction, keep_dims(c)) : at::var_mean(x, axes, correction, keep_dims(c));
   c.set_out(0, s);
   c.set_out(1, m);
 }
-SIM_OP(ReduceVarWithMean).inputs(3).outputs(2).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread_with_mean<false>);
-SIM_OP(ReduceStdWithMean).inputs(3).outputs(2).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread_with_mean<true>);
+SIM_OP(ReduceVarWithMean)
+    .inputs(3)
+    .outputs(2)
+    .dtypes({kFloatAndComplex, kAxes, kAllTypes})
+    .attrs({"keep_dims:bool"})
+    .run(spread_with_mean<false>);
+SIM_OP(ReduceStdWithMean)
+    .inputs(3)
+    .outputs(2)
+    .dtypes({kFloatAndComplex, kAxes, kAllTypes})
+    .attrs({"keep_dims:bool"})
+    .run(spread_with_mean<true>);
 
 // x, axis; flatten: over all elements
 void arg_extreme(OpContext& c, bool largest) {
@@ -141,23 +153,39 @@ void arg_extreme(OpContext& c, bool largest) {
     at::argmin_out(y, x, dim, keep_dims(c));
   }
 }
-SIM_OP(ArgMaxV2).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
-    [](OpContext& c) { arg_extreme(c, true); });
-SIM_OP(ArgMin).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool", "flatten:bool", "dtype:int"}).run(
-    [](OpContext& c) { arg_extreme(c, false); });
+SIM_OP(ArgMaxV2)
+    .inputs(2)
+    .dtypes({kRealAndBool, kAxes})
+    .attrs({"keep_dims:bool", "flatten:bool", "dtype:int"})
+    .run([](OpContext& c) { arg_extreme(c, true); });
+SIM_OP(ArgMin)
+    .inputs(2)
+    .dtypes({kRealAndBool, kAxes})
+    .attrs({"keep_dims:bool", "flatten:bool", "dtype:int"})
+    .run([](OpContext& c) { arg_extreme(c, false); });
 
 // x -> values, indices
 void max_with_index(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::max_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
-SIM_OP(ArgMaxWithValue).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dimension:int", "keep_dims:bool"}).run(max_with_index);
+SIM_OP(ArgMaxWithValue)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealAndBool)
+    .attrs({"dimension:int", "keep_dims:bool"})
+    .run(max_with_index);
 
 void min_with_index(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::min_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
-SIM_OP(ArgMinWithValue).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dimension:int", "keep_dims:bool"}).run(min_with_index);
+SIM_OP(ArgMinWithValue)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealAndBool)
+    .attrs({"dimension:int", "keep_dims:bool"})
+    .run(min_with_index);
 
 void cumsum(OpContext& c) {
   Tensor y = c.out(0);

@@ -44,7 +44,12 @@ void median(OpContext& c) {
     at::median_out(values, indices, c.in(0), dim, keep);
   }
 }
-SIM_OP(Median).inputs(1).outputs(2).dtypes(kRealTypes).attrs({"dim:int", "keep_dims:bool", "ignore_nan:bool"}).run(median);
+SIM_OP(Median)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealTypes)
+    .attrs({"dim:int", "keep_dims:bool", "ignore_nan:bool"})
+    .run(median);
 
 void median_of_all(OpContext& c) {
   const Tensor x = c.in(0);

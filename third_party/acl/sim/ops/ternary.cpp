@@ -8,7 +8,8 @@ namespace {
 using at::Tensor;
 
 const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
-const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
+const DtypeSet kFloatAndComplex =
+    kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype_bit(ACL_COMPLEX128) | dtype_bit(ACL_COMPLEX32);
 
 // x, least, most; either bound may be absent, and may be a host value or a tensor that broadcasts.
 void clip_by_value(OpContext& c) {

@@ -10,13 +10,25 @@
 #include <string_view>
 #include <vector>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
-enum class AttrType : uint8_t { Bool, Int, Float, String, DataType, ListBool, ListInt, ListFloat, ListString, ListDataType, ListListInt };
+enum class AttrType : uint8_t {
+  Bool,
+  Int,
+  Float,
+  String,
+  DataType,
+  ListBool,
+  ListInt,
+  ListFloat,
+  ListString,
+  ListDataType,
+  ListListInt
+};
 
 const char* attr_type_name(AttrType type);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")
 
 struct aclopAttr {
   static constexpr uint32_t kMagic = 0x41415431;

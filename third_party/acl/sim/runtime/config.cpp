@@ -44,7 +44,8 @@ void read_size(const char* name, size_t least, size_t* value, std::string* probl
     if (good) number <<= 10 * (found - suffixes + 1);
   }
   if (!good || number < least || number > (1ULL << 40)) {
-    *problem = format("%s='%s' is refused: it must be a size such as 536870912, 512M or 8G, from %zu bytes to 1024G", name, text, least);
+    *problem = format("%s='%s' is refused: it must be a size such as 536870912, 512M or 8G, from %zu bytes to 1024G",
+                      name, text, least);
     return;
   }
   *value = number;

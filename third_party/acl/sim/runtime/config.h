@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Config {
   int physical_devices = 8;
@@ -28,4 +28,4 @@ const Config& config();
 // Throws Error(ACL_ERROR_INVALID_PARAM) with the variable and what it may be, if the environment is refused.
 void check_config();
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

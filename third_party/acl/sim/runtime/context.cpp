@@ -41,13 +41,15 @@ Context* current_context_or_null() {
 
 Context& current_context() {
   if (Context* context = current_context_or_null()) return *context;
-  throw Error(ACL_ERROR_RT_CONTEXT_NULL, current ? "the device of this thread's context was reset; call aclrtSetDevice again"
-                                                 : "this thread has no context; call aclrtSetDevice first");
+  throw Error(ACL_ERROR_RT_CONTEXT_NULL,
+              current ? "the device of this thread's context was reset; call aclrtSetDevice again"
+                      : "this thread has no context; call aclrtSetDevice first");
 }
 
 void set_device(int logical_id) {
   // The common case of a thread that switches back and forth takes no lock.
-  if (Context* context = current_context_or_null(); context && context->primary && context->device->id == logical_id) return;
+  if (Context* context = current_context_or_null(); context && context->primary && context->device->id == logical_id)
+    return;
   Device& on = device(logical_id);
   std::lock_guard<std::mutex> lock(primary_mutex);
   auto& primary = primaries[logical_id];
@@ -83,7 +85,8 @@ void destroy_context(aclrtContext handle) {
   Context* context = pool().check(handle);
   if (!context) throw Error(ACL_ERROR_RT_INVALID_HANDLE, format("%p is no context", handle));
   if (context->primary) {
-    throw Error(ACL_ERROR_RT_PARAM_INVALID, "the default context of a device goes with aclrtResetDevice, it cannot be destroyed");
+    throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                "the default context of a device goes with aclrtResetDevice, it cannot be destroyed");
   }
   context->alive.store(false, std::memory_order_release);
   destroy_streams(*context->device, context);
@@ -92,7 +95,8 @@ void destroy_context(aclrtContext handle) {
 
 void set_current_context(aclrtContext handle) {
   Context* context = pool().check(handle);
-  if (!context) throw Error(handle ? ACL_ERROR_RT_INVALID_HANDLE : ACL_ERROR_INVALID_PARAM, format("%p is no context", handle));
+  if (!context)
+    throw Error(handle ? ACL_ERROR_RT_INVALID_HANDLE : ACL_ERROR_INVALID_PARAM, format("%p is no context", handle));
   current = context;
 }
 

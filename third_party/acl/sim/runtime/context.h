@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Device;
 struct Stream;
@@ -28,4 +28,4 @@ Context& create_context(int logical_id);
 void destroy_context(aclrtContext handle);
 void set_current_context(aclrtContext handle);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

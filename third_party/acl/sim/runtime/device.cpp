@@ -36,8 +36,9 @@ struct Windows {
 char* reserve_addresses(size_t size) {
   void* at = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION, format("cannot reserve %zu GiB of addresses for the simulated devices (%s); is 'ulimit -v' set?",
-                                                       size >> 30, std::strerror(errno)));
+    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                format("cannot reserve %zu GiB of addresses for the simulated devices (%s); is 'ulimit -v' set?",
+                       size >> 30, std::strerror(errno)));
   }
   return static_cast<char*>(at);
 }
@@ -65,8 +66,9 @@ int device_count() { return static_cast<int>(config().visible.size()); }
 
 Device& device(int logical_id) {
   if (logical_id < 0 || logical_id >= device_count()) {
-    throw Error(ACL_ERROR_RT_INVALID_DEVICEID, format("device %d does not exist: there are %d (ASCEND_SIM_DEVICE_COUNT, ASCEND_RT_VISIBLE_DEVICES)",
-                                                      logical_id, device_count()));
+    throw Error(ACL_ERROR_RT_INVALID_DEVICEID,
+                format("device %d does not exist: there are %d (ASCEND_SIM_DEVICE_COUNT, ASCEND_RT_VISIBLE_DEVICES)",
+                       logical_id, device_count()));
   }
   auto& slot = devices[logical_id];
   if (Device* d = slot.load(std::memory_order_acquire)) return *d;
@@ -94,7 +96,8 @@ Device* device_of_alias(const void* alias) {
   if (!in_use()) return nullptr;
   const auto& w = windows();
   const auto offset = static_cast<size_t>(static_cast<const char*>(alias) - w.aliases);
-  return offset < w.window_bytes * config().visible.size() ? opened_device(static_cast<int>(offset / w.window_bytes)) : nullptr;
+  return offset < w.window_bytes * config().visible.size() ? opened_device(static_cast<int>(offset / w.window_bytes))
+                                                           : nullptr;
 }
 
 Device::Device(int logical_id)
@@ -106,23 +109,28 @@ Device::Device(int logical_id)
       file_ranges_(0, windows().file_bytes),
       address_ranges_(windows().file_bytes, windows().window_bytes) {
   file_ = ::memfd_create("ascend_sim", MFD_CLOEXEC);
-  const bool good = file_ >= 0 && ::ftruncate(file_, static_cast<off_t>(file_bytes_)) == 0 &&
-                    ::mmap(window_, file_bytes_, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) != MAP_FAILED &&
-                    ::mmap(alias_base(), file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) != MAP_FAILED;
+  const bool good =
+      file_ >= 0 && ::ftruncate(file_, static_cast<off_t>(file_bytes_)) == 0 &&
+      ::mmap(window_, file_bytes_, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) != MAP_FAILED &&
+      ::mmap(alias_base(), file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) !=
+          MAP_FAILED;
   if (!good) {
-    throw Error(ACL_ERROR_RT_DEV_SETUP_ERROR, format("cannot make the memory of simulated device %d: %s", id, std::strerror(errno)));
+    throw Error(ACL_ERROR_RT_DEV_SETUP_ERROR,
+                format("cannot make the memory of simulated device %d: %s", id, std::strerror(errno)));
   }
   // A forked child must not write into its parent's device.
   ::madvise(alias_base(), file_bytes_, MADV_DONTFORK);
   if (log_enabled(LogLevel::Event)) {
-    log_line(LogLevel::Event, "RUNTIME", __FILE__, __LINE__, format("simulated device %d is open, %zu MiB", id, config().memory >> 20));
+    log_line(LogLevel::Event, "RUNTIME", __FILE__, __LINE__,
+             format("simulated device %d is open, %zu MiB", id, config().memory >> 20));
   }
 }
 
 void Device::count(size_t size) {
   if (size > config().memory || used_ > config().memory - size) {
-    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION, format("device %d is out of memory: %zu bytes asked for, %zu of %zu are free", id, size,
-                                                       config().memory - used_, config().memory));
+    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                format("device %d is out of memory: %zu bytes asked for, %zu of %zu are free", id, size,
+                       config().memory - used_, config().memory));
   }
   used_ += size;
   if (used_ > peak_) peak_ = used_;
@@ -161,7 +169,8 @@ void* Device::malloc(size_t size) {
 
 bool Device::free(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto found = in_window(pointer) ? blocks_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : blocks_.end();
+  auto found =
+      in_window(pointer) ? blocks_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : blocks_.end();
   if (found == blocks_.end()) return false;
   shrinks_.fetch_add(1, std::memory_order_acq_rel);
   punch(found->first, found->second);
@@ -193,7 +202,8 @@ bool Device::contains(const void* pointer, size_t size) {
   if (!in_window(pointer)) return false;
   const auto at = static_cast<size_t>(static_cast<const char*>(pointer) - window_);
   const uint64_t now = shrinks();
-  if (last.device == this && last.shrinks == now && at >= last.begin && at <= last.end && size <= last.end - at) return true;
+  if (last.device == this && last.shrinks == now && at >= last.begin && at <= last.end && size <= last.end - at)
+    return true;
   size_t begin = 0, end = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -250,7 +260,8 @@ void* Device::reserve(size_t size, void* expected) {
 // A reservation that was mapped in pieces is several entries that adjoin; releasing its start releases all of them.
 bool Device::release(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto found = in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
+  auto found =
+      in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
   if (found == reserved_.end() || found->second.size == 0) return false;
   const size_t begin = found->first, size = found->second.size;
   for (auto it = found; it != reserved_.end() && it->first < begin + size; ++it) {
@@ -275,15 +286,18 @@ void Device::map(void* pointer, size_t size, int file, size_t offset) {
     }
   }
   if (!in_window(pointer) || !inside) {
-    throw Error(ACL_ERROR_RT_PARAM_INVALID, format("[%p, +%zu) is not inside one reserved range of device %d", pointer, size, id));
+    throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                format("[%p, +%zu) is not inside one reserved range of device %d", pointer, size, id));
   }
   auto previous = std::prev(next);
   if ((previous->second.mapped && previous->first + previous->second.mapped_size > at) ||
       (next != reserved_.end() && next->second.mapped && next->first < at + size)) {
     throw Error(ACL_ERROR_RT_PARAM_INVALID, format("[%p, +%zu) of device %d is mapped already", pointer, size, id));
   }
-  if (::mmap(alias(pointer), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, static_cast<off_t>(offset)) == MAP_FAILED) {
-    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION, format("cannot map %zu bytes of device %d: %s", size, id, std::strerror(errno)));
+  if (::mmap(alias(pointer), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file,
+             static_cast<off_t>(offset)) == MAP_FAILED) {
+    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                format("cannot map %zu bytes of device %d: %s", size, id, std::strerror(errno)));
   }
   ::madvise(alias(pointer), size, MADV_DONTFORK);
   auto& piece = reserved_[at];
@@ -293,10 +307,12 @@ void Device::map(void* pointer, size_t size, int file, size_t offset) {
 
 bool Device::unmap(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto found = in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
+  auto found =
+      in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
   if (found == reserved_.end() || !found->second.mapped) return false;
   shrinks_.fetch_add(1, std::memory_order_acq_rel);
-  ::mmap(alias(pointer), found->second.mapped_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  ::mmap(alias(pointer), found->second.mapped_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
+         -1, 0);
   found->second.mapped = false;
   if (found->second.size == 0) reserved_.erase(found);
   return true;

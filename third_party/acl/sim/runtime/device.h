@@ -18,7 +18,7 @@
 
 #include "runtime/ranges.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Context;
 struct Stream;
@@ -69,7 +69,7 @@ class Device {
 
   const int id;
   Counters counters;
-  std::atomic<bool> lost{false};  // by a fault; aclrtResetDevice brings it back
+  std::atomic<bool> lost{false};            // by a fault; aclrtResetDevice brings it back
   std::atomic<LayoutMap*> layout{nullptr};  // how its tensors are stored, see exec/layout.h; made at first need
 
  private:
@@ -92,8 +92,8 @@ class Device {
   std::atomic<uint64_t> shrinks_{0};
   std::mutex mutex_;
   Ranges file_ranges_;
-  Ranges address_ranges_;                 // window offsets behind the file's
-  std::map<size_t, size_t> blocks_;       // window offset -> size
+  Ranges address_ranges_;            // window offsets behind the file's
+  std::map<size_t, size_t> blocks_;  // window offset -> size
   std::map<size_t, Reservation> reserved_;
   size_t used_ = 0, peak_ = 0;
 };
@@ -108,4 +108,4 @@ int device_count();
 // The device an alias address lies in, or nullptr.
 Device* device_of_alias(const void* alias);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -120,8 +120,9 @@ aclError detail::caught(const char* function) {
 
 aclError detail::refuse_after_fork(const char* function) {
   return report(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                std::string(function) + ": this process was forked after its parent had used the NPU, and the device does not follow; "
-                                        "start workers with the spawn method, or fork before the first use");
+                std::string(function) +
+                    ": this process was forked after its parent had used the NPU, and the device does not follow; "
+                    "start workers with the spawn method, or fork before the first use");
 }
 
 }  // namespace acl_sim

@@ -12,24 +12,26 @@
 #include <cstdint>
 #include <mutex>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Stream;
 
 struct Event {
   std::atomic<bool> alive{false};
-  std::atomic<uint64_t> recorded{0};   // 0: never
+  std::atomic<uint64_t> recorded{0};  // 0: never
   std::atomic<uint64_t> completed{0};
-  std::atomic<int64_t> time_ns{0};     // of the last completed record
-  std::atomic<int> references{0};      // the caller and queued tasks
+  std::atomic<int64_t> time_ns{0};       // of the last completed record
+  std::atomic<int> references{0};        // the caller and queued tasks
   std::atomic<Stream*> stream{nullptr};  // of the last record, and the number of its task there
   std::atomic<uint64_t> task_id{0};
-  uint32_t stream_lives = 0;           // tells whether `stream` is still the one that recorded
+  uint32_t stream_lives = 0;  // tells whether `stream` is still the one that recorded
   uint32_t flags = 0;
   std::mutex mutex;
   std::condition_variable passed;
 
-  bool complete() const { return completed.load(std::memory_order_acquire) >= recorded.load(std::memory_order_acquire); }
+  bool complete() const {
+    return completed.load(std::memory_order_acquire) >= recorded.load(std::memory_order_acquire);
+  }
   bool complete(uint64_t generation) const { return completed.load(std::memory_order_acquire) >= generation; }
   void complete_record(uint64_t generation);
 };
@@ -38,4 +40,4 @@ Event* create_event(uint32_t flags);
 Event& event_of(aclrtEvent handle);
 void release_event(Event* event);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

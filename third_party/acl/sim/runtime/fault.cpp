@@ -37,9 +37,9 @@ State& state() {
 }
 
 [[noreturn]] void refuse(const std::string& entry, const char* reason) {
-  throw acl_sim::Error(ACL_ERROR_INVALID_PARAM,
-                       "the fault '" + entry + "' is refused: " + reason +
-                           "; write OPTYPE:scale=F@N, OPTYPE:error@N, OPTYPE:hang@N, malloc:oom@N or device:lost@N, separated by commas");
+  throw acl_sim::Error(ACL_ERROR_INVALID_PARAM, "the fault '" + entry + "' is refused: " + reason +
+                                                    "; write OPTYPE:scale=F@N, OPTYPE:error@N, OPTYPE:hang@N, "
+                                                    "malloc:oom@N or device:lost@N, separated by commas");
 }
 
 Fault parse_entry(const std::string& entry) {
@@ -50,13 +50,15 @@ Fault parse_entry(const std::string& entry) {
   Fault fault;
   fault.type = entry.substr(0, colon);
   for (char c : fault.type) {
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') refuse(entry, "an operator type has letters, digits and _ only");
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_')
+      refuse(entry, "an operator type has letters, digits and _ only");
   }
   const std::string what = entry.substr(colon + 1, mark - colon - 1), number = entry.substr(mark + 1);
   char* end = nullptr;
   errno = 0;
   fault.at = std::strtoull(number.c_str(), &end, 10);
-  if (number.empty() || *end || errno || fault.at == 0 || number[0] == '-' || number[0] == '+') refuse(entry, "N must be a whole number from 1");
+  if (number.empty() || *end || errno || fault.at == 0 || number[0] == '-' || number[0] == '+')
+    refuse(entry, "N must be a whole number from 1");
   const bool on_malloc = fault.type == "malloc", on_device = fault.type == "device";
   if (what == "oom" && on_malloc) {
     fault.kind = Fault::Oom;
@@ -137,7 +139,9 @@ bool detail::fault_launch(const char* type, OpLaunch& launch, Device& device) {
         lost = true;
       }
     } else if (fault.type == type && ++fault.seen == fault.at) {
-      launch.fault = fault.kind == Fault::Scale ? OpFault::Scale : fault.kind == Fault::Hang ? OpFault::Hang : OpFault::Error;
+      launch.fault = fault.kind == Fault::Scale  ? OpFault::Scale
+                     : fault.kind == Fault::Hang ? OpFault::Hang
+                                                 : OpFault::Error;
       launch.fault_scale = fault.scale;
     }
   }

@@ -12,7 +12,7 @@
 
 #include "runtime/task.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Device;
 
@@ -39,4 +39,4 @@ inline bool malloc_fails() {
   return detail::faults_armed.load(std::memory_order_relaxed) != 0 && detail::fault_malloc();
 }
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -6,7 +6,7 @@
 
 #include "runtime/thread_local.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 // T has a member `T* next_free`.
 template <class T>
@@ -78,4 +78,4 @@ class FreeList {
   static inline SIM_THREAD_LOCAL int count_ = 0;
 };
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -18,7 +18,8 @@ aclError refuse_after_fork(const char* function);
 
 template <class F>
 inline aclError guard(const char* function, F&& body) noexcept {
-  if (__builtin_expect(detail::forked_in_use.load(std::memory_order_relaxed), 0)) return detail::refuse_after_fork(function);
+  if (__builtin_expect(detail::forked_in_use.load(std::memory_order_relaxed), 0))
+    return detail::refuse_after_fork(function);
   try {
     return body();
   } catch (...) {

@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 // T has a public `std::atomic<bool> alive`, set while a caller may use the handle.
 template <class T, size_t kMost>
@@ -25,7 +25,8 @@ class HandlePool {
       return object;
     }
     if (!base_) {
-      void* at = ::mmap(nullptr, kMost * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* at = ::mmap(nullptr, kMost * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                        -1, 0);
       if (at == MAP_FAILED) return nullptr;
       base_.store(static_cast<T*>(at), std::memory_order_release);
     }
@@ -66,4 +67,4 @@ class HandlePool {
   std::atomic<size_t> made_{0};
 };
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -61,7 +61,8 @@ std::string stamp(const char* pattern, int fraction_digits) {
   if (fraction_digits == 3) {
     std::snprintf(text + length, sizeof text - length, "%03ld", now.tv_nsec / 1000000);
   } else {
-    std::snprintf(text + length, sizeof text - length, ".%03ld.%03ld", now.tv_nsec / 1000000, now.tv_nsec / 1000 % 1000);
+    std::snprintf(text + length, sizeof text - length, ".%03ld.%03ld", now.tv_nsec / 1000000,
+                  now.tv_nsec / 1000 % 1000);
   }
   return text;
 }
@@ -118,9 +119,9 @@ void log_line(LogLevel level, const char* module, const char* file, int line, co
   std::lock_guard<std::mutex> lock(s.mutex);
   if (s.owner != ::getpid()) open_file(s);
   const char* base = std::strrchr(file, '/');
-  std::string full = std::string("[") + name_of(level) + "] " + module + "(" + std::to_string(s.owner) + "," + s.program +
-                     "):" + stamp("%Y-%m-%d-%H:%M:%S", 6) + " [" + (base ? base + 1 : file) + ":" + std::to_string(line) + "]" +
-                     std::to_string(::syscall(SYS_gettid)) + " " + text + "\n";
+  std::string full = std::string("[") + name_of(level) + "] " + module + "(" + std::to_string(s.owner) + "," +
+                     s.program + "):" + stamp("%Y-%m-%d-%H:%M:%S", 6) + " [" + (base ? base + 1 : file) + ":" +
+                     std::to_string(line) + "]" + std::to_string(::syscall(SYS_gettid)) + " " + text + "\n";
   if (s.file >= 0) write_all(s.file, full);
   if (s.to_stdout) write_all(STDOUT_FILENO, full);
 }

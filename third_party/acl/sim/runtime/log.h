@@ -8,12 +8,12 @@
 #include <atomic>
 #include <string>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 enum class LogLevel { Debug = 0, Info = 1, Warning = 2, Error = 3, None = 4, Event = 5 };
 
 namespace detail {
-extern std::atomic<int> log_level;      // -1 until the environment has been read
+extern std::atomic<int> log_level;  // -1 until the environment has been read
 extern std::atomic<bool> log_events;
 int read_log_environment();
 }  // namespace detail
@@ -28,4 +28,4 @@ inline bool log_enabled(LogLevel level) {
 // Writes one line; module is CANN's name for the part that speaks (ASCENDCL, RUNTIME, GE, APP).
 void log_line(LogLevel level, const char* module, const char* file, int line, const std::string& text);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

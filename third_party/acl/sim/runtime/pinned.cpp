@@ -52,7 +52,8 @@ bool pinned_free(void* pointer) {
 
 bool is_pinned(const void* address) {
   auto& t = table();
-  if (static_cast<const char*>(address) < t.lowest.load() || static_cast<const char*>(address) >= t.highest.load()) return false;
+  if (static_cast<const char*>(address) < t.lowest.load() || static_cast<const char*>(address) >= t.highest.load())
+    return false;
   std::lock_guard<std::mutex> lock(t.mutex);
   auto next = t.blocks.upper_bound(static_cast<const char*>(address));
   if (next == t.blocks.begin()) return false;

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Ranges {
  public:
@@ -66,4 +66,4 @@ class Ranges {
   std::set<std::pair<size_t, size_t>> by_size_;  // (size, start)
 };
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -36,7 +36,8 @@ std::map<uint64_t, Report*>& table() {
 
 void subscribe(uint64_t thread, Stream& stream) {
   std::lock_guard<std::mutex> lock(table_mutex);
-  if (stream.report) throw Error(ACL_ERROR_REPEAT_SUBSCRIBE, format("stream %u has a subscriber already", stream.number));
+  if (stream.report)
+    throw Error(ACL_ERROR_REPEAT_SUBSCRIBE, format("stream %u has a subscriber already", stream.number));
   auto& report = table()[thread];
   if (!report) report = new Report;
   ++report->streams;
@@ -69,7 +70,9 @@ aclError process_report(int32_t timeout_ms) {
     auto found = table().find(static_cast<uint64_t>(::pthread_self()));
     if (found != table().end() && found->second->streams > 0) report = found->second;
   }
-  if (!report) return fail(ACL_ERROR_THREAD_NOT_SUBSCRIBE, "this thread has subscribed to no stream; call aclrtSubscribeReport first");
+  if (!report)
+    return fail(ACL_ERROR_THREAD_NOT_SUBSCRIBE,
+                "this thread has subscribed to no stream; call aclrtSubscribeReport first");
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
   std::unique_lock<std::mutex> lock(report->mutex);
   while (report->waiting.empty()) {

@@ -1,6 +1,7 @@
 #include "runtime/stream.h"
 
 #include "exec/run.h"
+#include "exec/scratch.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -18,7 +19,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -36,6 +36,7 @@ constexpr auto kWorkerSpin = std::chrono::microseconds(20);
 constexpr auto kWaiterSpin = std::chrono::microseconds(50);
 // How often waits look whether the process ends or the stream is aborted.
 constexpr auto kSlice = std::chrono::milliseconds(20);
+constexpr int64_t kFreePatienceMs = 10000;
 constexpr auto kExitPatience = std::chrono::seconds(60);
 
 StreamPool& pool() {
@@ -79,7 +80,7 @@ void drop(Task& task) {
       break;
     case TaskKind::Copy:
     case TaskKind::Fill:
-      std::free(task.copy.owned);
+      give_scratch(task.copy.owned);
       break;
     case TaskKind::Record:
       task.event.event->complete_record(task.event.generation);
@@ -95,7 +96,7 @@ void drop(Task& task) {
 
 void run_copy(CopyWork& copy) {
   copy_now(copy.to, copy.from, copy.bytes);
-  std::free(copy.owned);
+  give_scratch(copy.owned);
 }
 
 }  // namespace
@@ -158,7 +159,9 @@ void Stream::give_back_token() {
   if (head_) wake_worker();
 }
 
-void Stream::give_back_token_locked() { word_.fetch_and(head_ ? ~kRunning : ~(kRunning | kQueued), std::memory_order_acq_rel); }
+void Stream::give_back_token_locked() {
+  word_.fetch_and(head_ ? ~kRunning : ~(kRunning | kQueued), std::memory_order_acq_rel);
+}
 
 void Stream::wait_for_room(std::unique_lock<std::mutex>& lock) {
   waiters_.fetch_add(1);
@@ -202,10 +205,12 @@ void Stream::complete(uint64_t id) {
 }
 
 void Stream::execute(Task& task) {
-  const bool skip = device->lost.load(std::memory_order_relaxed) || abort_.load(std::memory_order_relaxed) ||
-                    (stop_on_failure_.load(std::memory_order_relaxed) && error_.load(std::memory_order_relaxed) != ACL_SUCCESS);
+  const bool skip =
+      device->lost.load(std::memory_order_relaxed) || abort_.load(std::memory_order_relaxed) ||
+      (stop_on_failure_.load(std::memory_order_relaxed) && error_.load(std::memory_order_relaxed) != ACL_SUCCESS);
   if (__builtin_expect(skip, 0)) {
-    if (device->lost.load(std::memory_order_relaxed)) set_error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", device->id), nullptr);
+    if (device->lost.load(std::memory_order_relaxed))
+      set_error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", device->id), nullptr);
     drop(task);
     return;
   }
@@ -235,7 +240,9 @@ void Stream::execute(Task& task) {
           late = limit > 0 && Clock::now() >= end;
         }
         lock.unlock();
-        if (late) set_error(ACL_ERROR_RT_WAIT_TIMEOUT, format("stream %u waited more than %u s for an event", number, limit), &task);
+        if (late)
+          set_error(ACL_ERROR_RT_WAIT_TIMEOUT, format("stream %u waited more than %u s for an event", number, limit),
+                    &task);
       }
       release_event(&event);
       break;
@@ -308,7 +315,8 @@ void Stream::start_worker() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread worker([this] { work(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(worker.native_handle(), ("npu" + std::to_string(device->id) + "-s" + std::to_string(number)).substr(0, 15).c_str());
+  ::pthread_setname_np(worker.native_handle(),
+                       ("npu" + std::to_string(device->id) + "-s" + std::to_string(number)).substr(0, 15).c_str());
   worker.detach();
 }
 
@@ -376,7 +384,8 @@ void Stream::set_error(aclError code, const std::string& text, const Task* task)
   if (log_enabled(LogLevel::Error)) {
     log_line(LogLevel::Error, "RUNTIME", __FILE__, __LINE__,
              format("device_id=%d, stream_id=%u, task_id=%llu, %s: ", device->id, number,
-                    static_cast<unsigned long long>(task ? task->id : 0), error_name(code).c_str()) + text);
+                    static_cast<unsigned long long>(task ? task->id : 0), error_name(code).c_str()) +
+                 text);
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -461,18 +470,21 @@ Stream& submit_stream_of(aclrtStream handle) {
   Stream* stream = pool().check(handle);
   if (!stream) throw Error(ACL_ERROR_RT_INVALID_HANDLE, format("%p is no stream", handle));
   if (__builtin_expect(stream->device != context.device, 0)) {
-    throw Error(ACL_ERROR_RT_STREAM_CONTEXT, format("the stream belongs to device %d, the calling thread works with device %d",
-                                                    stream->device->id, context.device->id));
+    throw Error(ACL_ERROR_RT_STREAM_CONTEXT,
+                format("the stream belongs to device %d, the calling thread works with device %d", stream->device->id,
+                       context.device->id));
   }
   return *stream;
 }
 
 aclError synchronize(Stream& stream, int64_t timeout_ms) {
   if (!stream.wait(stream.last_submitted(), timeout_ms)) {
-    return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, format("stream %u of device %d was not done after %lld ms", stream.number,
-                                                         stream.device->id, static_cast<long long>(timeout_ms)));
+    return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+                format("stream %u of device %d was not done after %lld ms", stream.number, stream.device->id,
+                       static_cast<long long>(timeout_ms)));
   }
-  if (stream.device->lost.load()) return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
+  if (stream.device->lost.load())
+    return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
   std::string text;
   const aclError code = stream.take_error(&text);
   return code == ACL_SUCCESS ? ACL_SUCCESS : report(code, text);
@@ -499,6 +511,12 @@ aclError synchronize_device(Device& device, int64_t timeout_ms) {
   return first == ACL_SUCCESS ? ACL_SUCCESS : report(first, first_text);
 }
 
+void drain_device(const Device& device) {
+  pool().each([&](Stream& stream) {
+    if (stream.device == &device && !stream.idle()) stream.wait(stream.last_submitted(), kFreePatienceMs);
+  });
+}
+
 void destroy_streams(Device& device, Context* context) {
   std::vector<Stream*> found;
   pool().each([&](Stream& stream) {
@@ -516,6 +534,8 @@ void abort_device(Device& device) {
 void set_op_execute_timeout(uint32_t seconds) { op_execute_timeout.store(seconds); }
 void set_op_wait_timeout(uint32_t seconds) { op_wait_timeout.store(seconds); }
 int64_t op_execute_timeout_ms() { return static_cast<int64_t>(op_execute_timeout.load()) * 1000; }
-void set_exception_callback(aclrtExceptionInfoCallback callback) { exception_callback.store(callback, std::memory_order_release); }
+void set_exception_callback(aclrtExceptionInfoCallback callback) {
+  exception_callback.store(callback, std::memory_order_release);
+}
 
 }  // namespace acl_sim

@@ -23,7 +23,7 @@
 
 #include "runtime/task.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Device;
 struct Context;
@@ -45,7 +45,9 @@ struct Stream {
   bool wait(uint64_t id, int64_t timeout_ms);
   uint64_t last_submitted() const { return word_.load(std::memory_order_acquire) >> kShift; }
   bool idle() const { return completed_.load(std::memory_order_acquire) >= last_submitted(); }
-  bool running() const { return word_.load(std::memory_order_seq_cst) & kRunning; }  // some thread runs a task of it now
+  bool running() const {
+    return word_.load(std::memory_order_seq_cst) & kRunning;
+  }  // some thread runs a task of it now
 
   // The first error since the last call, cleared; its text goes with it.
   aclError take_error(std::string* text);
@@ -103,6 +105,8 @@ Stream& create_stream(Context& context, uint32_t flags, int32_t priority);
 // Waits for every stream of the device; the first error found, reported for this thread.
 aclError synchronize_device(Device& device, int64_t timeout_ms);
 aclError synchronize(Stream& stream, int64_t timeout_ms);
+// Waits, a bounded time, until nothing queued can touch memory of the device any more. Errors stay for who asks.
+void drain_device(const Device& device);
 // Calls abort() on and then destroys every stream of a context (or of every context of the device, for nullptr).
 void destroy_streams(Device& device, Context* context);
 void abort_device(Device& device);
@@ -123,4 +127,4 @@ void copy_now(void* to, const void* from, size_t bytes);
 // Threads that the device of the calling worker may use; set on the worker before each large task.
 void set_team_for_task();
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct CompiledOp;
 struct Event;
@@ -46,8 +46,8 @@ struct CopyWork {
   void* to;          // alias or host address
   const void* from;  // alias or host address
   size_t bytes;
-  int value;         // of a Fill
-  void* owned;       // a staged copy of host memory, freed afterwards
+  int value;    // of a Fill
+  void* owned;  // a staged copy of host memory, freed afterwards
 };
 
 struct EventWork {
@@ -76,4 +76,4 @@ struct Task {
 };
 static_assert(std::is_trivially_copyable_v<Task>);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

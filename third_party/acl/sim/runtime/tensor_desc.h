@@ -19,8 +19,8 @@ struct aclTensorDesc {
   aclMemType placement = ACL_MEMTYPE_DEVICE;
   int ndim = 0;
   int64_t small[kInline];
-  std::vector<int64_t> large;    // the dims when there are more than kInline
-  std::vector<char> constant;    // aclSetTensorConst
+  std::vector<int64_t> large;                       // the dims when there are more than kInline
+  std::vector<char> constant;                       // aclSetTensorConst
   aclFormat storage_format = ACL_FORMAT_UNDEFINED;  // aclSetTensorFormat
   std::vector<int64_t> storage_dims;                // aclSetTensorShape
   std::string name;
@@ -42,7 +42,7 @@ struct aclDataBuffer {
   bool valid() const { return magic == kMagic; }
 };
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 // Bytes of one element; 0 for a type without a byte size of its own (strings, sub-byte types, undefined).
 size_t dtype_bytes(aclDataType dtype);
@@ -52,4 +52,4 @@ bool known_dtype(aclDataType dtype);
 bool known_format(aclFormat format);
 std::string describe_tensor(aclDataType dtype, const int64_t* dims, int ndim, aclFormat format);
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

@@ -17,9 +17,8 @@ Device device_of_list(const MaterializedITensorListRef& tensors) {
   TORCH_CHECK_VALUE(!tensors.empty(), "expected a non-empty list of Tensors");
   const Device device = tensors[0].get().device();
   for (const Tensor& t : tensors) {
-    TORCH_CHECK(t.device() == device,
-                "Expected all tensors to be on the same device, but found at least two devices, ", device, " and ",
-                t.device(), "!");
+    TORCH_CHECK(t.device() == device, "Expected all tensors to be on the same device, but found at least two devices, ",
+                device, " and ", t.device(), "!");
   }
   return device;
 }
@@ -91,6 +90,17 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   OpCommand cmd;
   cmd.Name("Roll").Input(self).Output(result).Attr("shifts", shifts).Attr("dims", axes).Run();
   return result;
+}
+
+Tensor channel_shuffle(const Tensor& self, int64_t groups) {
+  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ", self.sizes());
+  const int64_t channels = self.size(1);
+  TORCH_CHECK(groups > 0, "Number of groups to divide channels in must be positive. Value of groups:", groups);
+  TORCH_CHECK(channels % groups == 0, "Number of channels must be divisible by groups. Got ", channels,
+              " channels and ", groups, " groups.");
+  if (self.numel() == 0) return self.alias();
+  const int64_t batch = self.size(0);
+  return self.reshape({batch, groups, channels / groups, -1}).transpose(1, 2).contiguous().reshape(self.sizes());
 }
 
 }  // namespace at::native::npu

@@ -1,5 +1,6 @@
 // New tensors and their first contents.
 
+#include <ATen/Dispatch_v2.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/npu/frame/Allocate.h>
@@ -14,6 +15,13 @@ namespace {
 void check_factory(std::optional<Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(layout.value_or(kStrided) == kStrided, "npu tensors have the strided layout, not ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+}
+
+// Upstream refuses to fill with a number that overflows the dtype.
+void check_fits(const Scalar& value, ScalarType dtype) {
+  AT_DISPATCH_V2(dtype, "fill", AT_WRAP([&] { static_cast<void>(value.to<scalar_t>()); }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), kHalf, kBFloat16, kBool,
+                 kComplexHalf);
 }
 
 // Fills memory of any strides with one value.
@@ -35,7 +43,8 @@ void fill_with(const Tensor& self, const Scalar& value) {
 Tensor empty(IntArrayRef size, std::optional<ScalarType> dtype, std::optional<Layout> layout,
              std::optional<Device> device, std::optional<bool> pin_memory, std::optional<MemoryFormat> memory_format) {
   check_factory(layout, pin_memory);
-  Tensor result = empty_npu(size, dtype.value_or(typeMetaToScalarType(at::get_default_dtype())), resolve_device(device));
+  Tensor result =
+      empty_npu(size, dtype.value_or(typeMetaToScalarType(at::get_default_dtype())), resolve_device(device));
   if (memory_format.has_value() && *memory_format != MemoryFormat::Contiguous) {
     TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "memory format Preserve needs a tensor to preserve from");
     result.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
@@ -50,6 +59,7 @@ Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<ScalarT
 }
 
 Tensor& fill_scalar(Tensor& self, const Scalar& value) {
+  check_fits(value, self.scalar_type());
   fill_with(self, value);
   return self;
 }
@@ -79,15 +89,15 @@ Tensor& zero_(Tensor& self) {
 }
 
 Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& step, Tensor& out) {
-  const int64_t count = out.scalar_type() == kLong
-                            ? at::native::compute_arange_size<int64_t>(start, end, step)
-                            : at::native::compute_arange_size<double>(start, end, step);
+  const int64_t count = out.scalar_type() == kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
+                                                   : at::native::compute_arange_size<double>(start, end, step);
   if (out.numel() != count) {
     if (out.numel() > 0) {
       TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ", out.numel(),
                  " which does not match the computed number of elements ", count,
                  ". Note that this may occur as a result of rounding error. The out tensor will be resized to a "
-                 "tensor of shape (", count, ",).");
+                 "tensor of shape (",
+                 count, ",).");
     }
     out.resize_({count});
   }

@@ -72,7 +72,8 @@ IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
 
 // Index tensors reach the operator in one shape.
 void add_indices(OpCommand& cmd, const IndexList& list) {
-  for (const Tensor& t : list.tensors) cmd.Input(t.sizes() == IntArrayRef(list.broadcast) ? t : t.expand(list.broadcast));
+  for (const Tensor& t : list.tensors)
+    cmd.Input(t.sizes() == IntArrayRef(list.broadcast) ? t : t.expand(list.broadcast));
 }
 
 void issue_index(const Tensor& self, const IndexList& list, const Tensor& result) {
@@ -122,12 +123,15 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
                          bool accumulate, bool /*unsafe*/) {
   TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()), "too many indices for tensor of dimension ",
                     self.dim(), " (got ", indices.size(), ")");
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(), "Index put requires the source and destination dtypes match, "
-              "got ", self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, "
+              "got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
   DeviceOf guard(self);
   if (at::has_internal_overlap(self) == MemOverlap::Yes) {
-    TORCH_WARN("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
-               "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
+    TORCH_WARN(
+        "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+        "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
   }
   const bool by_value = values.is_cpu() && values.dim() == 0;
   if (!by_value) check_same_device(self, values);
@@ -257,8 +261,10 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
   check_same_device(self, mask);
   check_same_device(self, source);
-  TORCH_CHECK(self.scalar_type() == source.scalar_type(), "masked_scatter_: expected self and source to have same "
-              "dtypes but got ", self.scalar_type(), " and ", source.scalar_type());
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same "
+              "dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
   TORCH_CHECK(mask.scalar_type() == kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
   DeviceOf guard(self);
@@ -284,8 +290,10 @@ Tensor take(const Tensor& self, const Tensor& index) {
 }
 
 Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "take(): self and out expected to have the same dtype, but got "
-              "self.dtype = ", self.scalar_type(), " and out.dtype = ", out.scalar_type());
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "take(): self and out expected to have the same dtype, but got "
+              "self.dtype = ",
+              self.scalar_type(), " and out.dtype = ", out.scalar_type());
   at::assert_no_internal_overlap(out);
   at::assert_no_overlap(out, index);
   at::assert_no_overlap(out, self);
@@ -297,10 +305,14 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   check_same_device(self, source);
   TORCH_CHECK(index.scalar_type() == kLong || index.scalar_type() == kInt,
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
-  TORCH_CHECK(self.scalar_type() == source.scalar_type(), "put_(): self and source expected to have the same dtype, but "
-              "got self.dtype = ", self.scalar_type(), " and source.dtype = ", source.scalar_type());
-  TORCH_CHECK(source.numel() == index.numel(), "put_(): Expected source and index to have the same number of elements, "
-              "but got source.numel() = ", source.numel(), ", index.numel() = ", index.numel());
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "put_(): self and source expected to have the same dtype, but "
+              "got self.dtype = ",
+              self.scalar_type(), " and source.dtype = ", source.scalar_type());
+  TORCH_CHECK(source.numel() == index.numel(),
+              "put_(): Expected source and index to have the same number of elements, "
+              "but got source.numel() = ",
+              source.numel(), ", index.numel() = ", index.numel());
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0, "put_(): Tried to put elements into an empty tensor");
   if (index.numel() == 0) return self;
   DeviceOf guard(self);

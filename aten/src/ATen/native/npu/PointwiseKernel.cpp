@@ -61,8 +61,10 @@ Tensor checked_condition(const Tensor& condition) {
         "version of PyTorch. Use a boolean condition instead.");
     return condition.to(kBool);
   }
-  TORCH_CHECK(condition.scalar_type() == kBool, "where expected condition to be a boolean tensor, but got a tensor "
-              "with dtype ", condition.scalar_type());
+  TORCH_CHECK(condition.scalar_type() == kBool,
+              "where expected condition to be a boolean tensor, but got a tensor "
+              "with dtype ",
+              condition.scalar_type());
   return condition;
 }
 
@@ -83,7 +85,8 @@ Device common_device(const Tensor& condition, const Tensor& self, const Tensor& 
 }
 
 template <class Form>
-void select(Form& op, const Tensor& condition, const Tensor& self, const Tensor& other, ScalarType dtype, Device device) {
+void select(Form& op, const Tensor& condition, const Tensor& self, const Tensor& other, ScalarType dtype,
+            Device device) {
   const Tensor checked = checked_condition(condition);
   op.meta(checked, self, other, dtype, device);
   const Tensor& result = op.result(0);
@@ -171,6 +174,24 @@ Tensor& conj_physical_(Tensor& self) { return self.is_complex() ? npu::conj_phys
 
 Tensor isnan(const Tensor& self) { return self.ne(self); }
 
+Tensor rsub(const Tensor& self, const Tensor& other, const Scalar& alpha) { return at::sub(other, self, alpha); }
+
+std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Tensor& exponent) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "torch.frexp() only supports floating-point dtypes");
+  TORCH_CHECK(mantissa.dtype() == self.dtype(), "torch.frexp() expects mantissa to have dtype ", self.dtype(),
+              " but got ", mantissa.dtype());
+  TORCH_CHECK(exponent.scalar_type() == kInt, "torch.frexp() expects exponent to have int dtype but got ",
+              exponent.dtype());
+  DeviceOf guard(self);
+  at::native::resize_output(mantissa, self.sizes());
+  at::native::resize_output(exponent, self.sizes());
+  if (self.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("Frexp").Elementwise().Input(self).Output(mantissa).Output(exponent).Run();
+  }
+  return std::forward_as_tuple(mantissa, exponent);
+}
+
 namespace {
 
 Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Tensor& out) {
@@ -191,7 +212,9 @@ Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Ten
 
 }  // namespace
 
-Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) { return two_reals("Complex", real, imag, out); }
+Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
+  return two_reals("Complex", real, imag, out);
+}
 
 Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) { return two_reals("Polar", abs, angle, out); }
 

@@ -50,7 +50,8 @@ void warn_degrees(const char* name, const Tensor& self, IntArrayRef dims, double
   int64_t count = 1;
   for (const int64_t d : dims) count *= self.size(d);
   if (self.numel() > 0 && static_cast<double>(count) <= correction) {
-    TORCH_WARN(name, "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+    TORCH_WARN(name,
+               "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
                "(input numel divided by output numel).");
   }
 }
@@ -136,7 +137,8 @@ std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<int64
   return std::forward_as_tuple(min, max);
 }
 
-Tensor std_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
+Tensor std_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                      bool keepdim) {
   return spread("ReduceStd", "std", self, dim, correction, keepdim);
 }
 
@@ -145,7 +147,8 @@ Tensor& std_correction_out(const Tensor& self, OptionalIntArrayRef dim, const st
   return give(npu::std_correction(self, dim, correction, keepdim), out);
 }
 
-Tensor var_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
+Tensor var_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                      bool keepdim) {
   return spread("ReduceVar", "var", self, dim, correction, keepdim);
 }
 
@@ -172,7 +175,8 @@ Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::op
   return at::sum(self.masked_fill(self.ne(self), 0), dim, keepdim, dtype);
 }
 
-Tensor& nansum_out(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype, Tensor& out) {
+Tensor& nansum_out(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype,
+                   Tensor& out) {
   return give(npu::nansum(self, dim, keepdim, dtype.value_or(out.scalar_type())), out);
 }
 
@@ -200,7 +204,9 @@ Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   return result;
 }
 
-Tensor& _logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) { return give(npu::_logcumsumexp(self, dim), out); }
+Tensor& _logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) {
+  return give(npu::_logcumsumexp(self, dim), out);
+}
 
 bool equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(),

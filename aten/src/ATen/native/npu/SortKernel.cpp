@@ -1,5 +1,6 @@
 // Order statistics, searching and counting.
 
+#include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -7,7 +8,6 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
-#include <ATen/native/ReduceOpsUtils.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -110,8 +110,7 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   TORCH_CHECK(self.dim() == 1 && isIntegralType(self.scalar_type(), false),
               "bincount only supports 1-d non-negative integral inputs.");
   const bool weighted = weights.has_value() && weights->defined();
-  TORCH_CHECK(!weighted || weights->sizes() == self.sizes(),
-              "weights should be 1-d and have the same length as input");
+  TORCH_CHECK(!weighted || weights->sizes() == self.sizes(), "weights should be 1-d and have the same length as input");
   DeviceOf guard(self);
   const ScalarType dtype = !weighted ? kLong : weights->scalar_type() == kFloat ? kFloat : kDouble;
   if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(kLong));
@@ -148,7 +147,9 @@ std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& s
   const int64_t n = self.numel();
   const Device device = self.device();
   const auto none = [&] { return empty_npu({0}, kLong, device); };
-  if (n == 0) return {empty_npu({0}, self.scalar_type(), device), inverse ? empty_npu(self.sizes(), kLong, device) : none(), none()};
+  if (n == 0)
+    return {empty_npu({0}, self.scalar_type(), device), inverse ? empty_npu(self.sizes(), kLong, device) : none(),
+            none()};
   const Tensor flat = self.reshape({n});
   const Tensor values = empty_npu({n}, self.scalar_type(), device), positions = empty_npu({n}, kLong, device);
   const Tensor times = empty_npu({n}, kLong, device), found = empty_npu({}, kLong, device);
@@ -161,8 +162,30 @@ std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& s
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts) {
+std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& self, bool /*sorted*/, bool return_inverse,
+                                            bool return_counts) {
   return unique_values("UniqueWithCountsAndSorting", self, return_inverse, return_counts);
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
+                                                      std::optional<int64_t> dim) {
+  if (!dim.has_value()) return unique_values("UniqueConsecutive", self, return_inverse, return_counts);
+  const int64_t axis = wrapped(self, *dim);
+  const int64_t n = self.size(axis);
+  const TensorOptions positions = self.options().dtype(kLong);
+  if (n == 0 || self.numel() == 0) {
+    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    return {self.clone(), at::empty({0}, positions), at::empty({0}, positions)};
+  }
+  // A slice begins a group where it differs from the one before.
+  const Tensor rows = self.movedim(axis, 0).reshape({n, -1});
+  const Tensor begins = at::cat(
+      {at::ones({1}, self.options().dtype(kBool)), rows.narrow(0, 1, n - 1).ne(rows.narrow(0, 0, n - 1)).any(1)});
+  const Tensor first = begins.nonzero().squeeze(1);
+  const Tensor inverse = begins.cumsum(0).sub(1);
+  const Tensor counts =
+      return_counts ? at::cat({first, at::full({1}, n, positions)}).diff() : at::empty({0}, positions);
+  return {self.index_select(axis, first), return_inverse ? inverse : at::empty({0}, positions), counts};
 }
 
 std::tuple<Tensor, Tensor> _unique(const Tensor& self, bool sorted, bool return_inverse) {
@@ -172,19 +195,26 @@ std::tuple<Tensor, Tensor> _unique(const Tensor& self, bool sorted, bool return_
 
 namespace {
 
-Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32, bool right, const std::optional<Tensor>& sorter) {
+Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32, bool right,
+                      const std::optional<Tensor>& sorter) {
   DeviceOf guard(sorted);
-  TORCH_CHECK(sorted.device() == values.device(), "torch.searchsorted(): boundaries and input value tensors should have "
-              "same device type, but got boundaries tensor device type ", sorted.device(), " and input value tensor "
-              "device type ", values.device());
-  TORCH_CHECK(sorted.dim() == 1 || (sorted.dim() == values.dim() && sorted.dim() > 0 &&
-              sorted.sizes().slice(0, sorted.dim() - 1) == values.sizes().slice(0, values.dim() - 1)),
-              "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
-              "tensor and input value tensor must match, but we got boundaries tensor ", sorted.sizes(),
-              " and input value tensor ", values.sizes());
-  TORCH_CHECK(sorted.scalar_type() == values.scalar_type(), "torch.searchsorted(): input value tensor and boundaries "
-              "tensor should have same dtype, but got boundaries tensor dtype ", sorted.scalar_type(),
-              " and input value tensor dtype ", values.scalar_type());
+  TORCH_CHECK(sorted.device() == values.device(),
+              "torch.searchsorted(): boundaries and input value tensors should have "
+              "same device type, but got boundaries tensor device type ",
+              sorted.device(),
+              " and input value tensor "
+              "device type ",
+              values.device());
+  TORCH_CHECK(
+      sorted.dim() == 1 || (sorted.dim() == values.dim() && sorted.dim() > 0 &&
+                            sorted.sizes().slice(0, sorted.dim() - 1) == values.sizes().slice(0, values.dim() - 1)),
+      "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
+      "tensor and input value tensor must match, but we got boundaries tensor ",
+      sorted.sizes(), " and input value tensor ", values.sizes());
+  TORCH_CHECK(sorted.scalar_type() == values.scalar_type(),
+              "torch.searchsorted(): input value tensor and boundaries "
+              "tensor should have same dtype, but got boundaries tensor dtype ",
+              sorted.scalar_type(), " and input value tensor dtype ", values.scalar_type());
   Tensor result = empty_npu(values.sizes(), out_int32 ? kInt : kLong, sorted.device());
   if (result.numel() == 0) return result;
   if (sorted.numel() == 0) return result.zero_();
@@ -195,8 +225,8 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
 
 bool on_the_right(bool right, const std::optional<std::string_view>& side) {
   if (!side.has_value()) return right;
-  TORCH_CHECK(*side == "left" || *side == "right",
-              "torch.searchsorted(): side can only be 'left' or 'right' but got ", *side);
+  TORCH_CHECK(*side == "left" || *side == "right", "torch.searchsorted(): side can only be 'left' or 'right' but got ",
+              *side);
   TORCH_CHECK(!right || *side == "right",
               "torch.searchsorted(): side and right can't be set to opposites, got side of ", *side,
               " while right was True");

@@ -74,8 +74,7 @@ bool _has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
   const auto dense = [](const Tensor& t) {
     return (t.is_cpu() || t.is_privateuseone()) && t.layout() == kStrided && !t.is_quantized() && !t.is_nested();
   };
-  return (dense(self) && dense(from)) ||
-         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+  return (dense(self) && dense(from)) || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
 }
 
 }  // namespace at::native::npu

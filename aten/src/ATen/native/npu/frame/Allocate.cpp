@@ -4,10 +4,10 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/npu/frame/Contiguity.h>
+#include <ATen/native/npu/frame/DeviceOf.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
-#include <ATen/native/npu/frame/DeviceOf.h>
 
 namespace at::native::npu {
 
@@ -20,8 +20,8 @@ Tensor with_bytes(size_t bytes, ScalarType dtype) {
   Allocator* allocator = c10::npu::NPUCachingAllocator::get();
   auto storage = c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes),
                                                   allocator, /*resizable=*/true);
-  return Tensor(c10::make_intrusive<TensorImpl, UndefinedTensorImpl>(std::move(storage), kKeys,
-                                                                     scalarTypeToTypeMeta(dtype)));
+  return Tensor(
+      c10::make_intrusive<TensorImpl, UndefinedTensorImpl>(std::move(storage), kKeys, scalarTypeToTypeMeta(dtype)));
 }
 
 }  // namespace

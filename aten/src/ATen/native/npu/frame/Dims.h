@@ -33,7 +33,9 @@ inline DimVector listed_dims(const Tensor& self, OptionalIntArrayRef dim) {
 inline DimVector reduced_dims(const Tensor& self, OptionalIntArrayRef dim) {
   return dim.has_value() && dim->empty() ? every_dim(self) : listed_dims(self, dim);
 }
-inline DimVector reduced_dims(const Tensor& self, IntArrayRef dim) { return reduced_dims(self, OptionalIntArrayRef(dim)); }
+inline DimVector reduced_dims(const Tensor& self, IntArrayRef dim) {
+  return reduced_dims(self, OptionalIntArrayRef(dim));
+}
 inline DimVector reduced_dims(const Tensor& self, int64_t dim) { return listed_dims(self, IntArrayRef(dim)); }
 
 // A list of one dimension for operators that take it as an input; 0 where none is given.

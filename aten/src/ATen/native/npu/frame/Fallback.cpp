@@ -44,7 +44,8 @@ void count_call(const c10::OperatorHandle& op) {
     first = ++counts()[name] == 1;
   }
   if (first) {
-    TORCH_WARN("The operator '", name, "' is not currently supported on the NPU backend and will fall back to run on "
+    TORCH_WARN("The operator '", name,
+               "' is not currently supported on the NPU backend and will fall back to run on "
                "the CPU. This may have performance implications.");
   }
 }

@@ -30,9 +30,7 @@ inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
 
 }  // namespace fast
 
-inline bool fast_operands(DtypeMask classes, const Tensor& a) {
-  return fast::plain(*a.unsafeGetTensorImpl(), classes);
-}
+inline bool fast_operands(DtypeMask classes, const Tensor& a) { return fast::plain(*a.unsafeGetTensorImpl(), classes); }
 
 inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b) {
   const TensorImpl& x = *a.unsafeGetTensorImpl();

@@ -1,6 +1,7 @@
 #pragma once
 // What the generated kernels use.
 
+#include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dims.h>
@@ -8,7 +9,6 @@
 #include <ATen/native/npu/frame/Fast.h>
 #include <ATen/native/npu/frame/MetaRules.h>
 #include <ATen/native/npu/frame/OpCommand.h>
-#include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/frame/PlainLaunch.h>
 #include <ATen/native/npu/frame/Structured.h>
 #include <c10/core/Scalar.h>

@@ -3,12 +3,14 @@
 #include <ATen/native/npu/frame/HostScalar.h>
 
 #include <ATen/Dispatch_v2.h>
+#include <c10/core/DynamicCast.h>
 
 #include <cstring>
+#include <type_traits>
 
 namespace at::native::npu {
 
-#define NPU_ALL_TYPES                                                                                             \
+#define NPU_ALL_TYPES                                                                                                 \
   AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), kHalf, kBFloat16, kBool, kComplexHalf, \
       kFloat8_e5m2, kFloat8_e4m3fn
 
@@ -25,7 +27,26 @@ Scalar read_scalar(const void* data, ScalarType dtype) {
 
 void write_scalar(const Scalar& value, ScalarType dtype, void* data) {
   AT_DISPATCH_V2(dtype, "write_scalar", AT_WRAP([&] {
-                   const scalar_t element = value.to<scalar_t>();
+                   scalar_t element;
+                   if constexpr (std::is_integral_v<scalar_t>) {
+                     element = value.to<scalar_t>();
+                   } else if (value.isComplex()) {
+                     element = c10::convert<scalar_t>(value.toComplexDouble());
+                   } else {
+                     element = c10::convert<scalar_t>(value.toDouble());
+                   }
+                   std::memcpy(data, static_cast<const void*>(&element), sizeof(element));
+                 }),
+                 NPU_ALL_TYPES);
+}
+
+void write_cast(const Tensor& tensor, ScalarType dtype, void* data) {
+  if (tensor.is_conj() || tensor.is_neg()) {
+    write_scalar(read_cpu_scalar(tensor), dtype, data);
+    return;
+  }
+  AT_DISPATCH_V2(dtype, "write_cast", AT_WRAP([&] {
+                   const auto element = c10::fetch_and_cast<scalar_t>(tensor.scalar_type(), tensor.const_data_ptr());
                    std::memcpy(data, static_cast<const void*>(&element), sizeof(element));
                  }),
                  NPU_ALL_TYPES);

@@ -168,7 +168,7 @@ void OpCommandImpl::to_host_scalar(Operand& input) {
   input.kind = Operand::Kind::kHost;
   input.dims.clear();
   input.dtype = compute != ScalarType::Undefined && (dtype == kHalf || dtype == kBFloat16) ? kFloat : dtype;
-  write_scalar(read_cpu_scalar(value), input.dtype, host_space(16, input.offset));
+  write_cast(value, input.dtype, host_space(16, input.offset));
 }
 
 void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
@@ -325,7 +325,8 @@ c10::intrusive_ptr<Prepared> OpCommandImpl::build(uint64_t hash) const {
         NPU_CHECK(acl::aclopSetAttrInt(attributes, attr, *value));
         break;
       case 'f':
-        NPU_CHECK(acl::aclopSetAttrFloat(attributes, attr, static_cast<float>(*reinterpret_cast<const double*>(value))));
+        NPU_CHECK(
+            acl::aclopSetAttrFloat(attributes, attr, static_cast<float>(*reinterpret_cast<const double*>(value))));
         break;
       case 's':
         NPU_CHECK(acl::aclopSetAttrString(attributes, attr, reinterpret_cast<const char*>(value)));

@@ -18,9 +18,9 @@ struct Operand {
   enum class Kind : uint8_t { kAbsent, kTensor, kTensorAs, kStorage, kHost };
   Kind kind = Kind::kAbsent;
   Tensor tensor;
-  c10::SmallVector<int64_t, 6> dims;     // kTensorAs, kStorage, kHost (empty or one)
+  c10::SmallVector<int64_t, 6> dims;         // kTensorAs, kStorage, kHost (empty or one)
   ScalarType dtype = ScalarType::Undefined;  // kHost; outputs: the dtype that the operator gives, if it may differ
-  int64_t offset = 0;                    // kStorage: elements from the storage's start; kHost: bytes in host_
+  int64_t offset = 0;                        // kStorage: elements from the storage's start; kHost: bytes in host_
 };
 
 class OpCommandImpl {

@@ -98,8 +98,8 @@ void launch_plain(const char* ir, const TensorImpl& out, const TensorImpl* const
   const ScalarType in_dtype = typeMetaToScalarType(in[0]->dtype());
   const ScalarType out_dtype = typeMetaToScalarType(out.dtype());
   const IntArrayRef sizes = out.sizes();
-  const auto kind = static_cast<uint32_t>(in_dtype) | static_cast<uint32_t>(out_dtype) << 8 |
-                    static_cast<uint32_t>(count) << 16;
+  const auto kind =
+      static_cast<uint32_t>(in_dtype) | static_cast<uint32_t>(out_dtype) << 8 | static_cast<uint32_t>(count) << 16;
   uint64_t hash = reinterpret_cast<uint64_t>(ir) ^ kind * 0x9E3779B97F4A7C15ULL;
   for (const int64_t size : sizes) {
     hash = (hash ^ static_cast<uint64_t>(size)) * 0xFF51AFD7ED558CCDULL;

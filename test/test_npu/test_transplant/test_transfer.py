@@ -1,0 +1,194 @@
+# torch.npu.transfer_to_npu: CUDA means npu while it is on, and nothing of it is left after undo().
+import io
+import subprocess
+import sys
+import threading
+import unittest
+import warnings
+
+import torch
+from torch import nn
+
+
+class TestTransfer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import torch.npu.transfer_to_npu as transfer
+
+            transfer.apply()
+        cls.transfer = transfer
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.transfer.undo()
+
+    def on_npu(self, value, index=0):
+        self.assertEqual(value.device, torch.device("npu", index))
+
+    def test_device_strings_and_objects(self):
+        self.on_npu(torch.zeros(2, device="cuda"))
+        self.on_npu(torch.zeros(2, device="cuda:1"), 1)
+        self.on_npu(torch.ones(2).to("cuda:1"), 1)
+        self.on_npu(torch.tensor([1], device=torch.device("cuda", 1)), 1)
+        self.on_npu(torch.ones(2).new_zeros(3, device="cuda"))
+        self.on_npu(nn.Linear(2, 2, device="cuda").weight)
+        self.assertEqual(torch.device("cuda").type, "npu")
+        self.assertEqual(torch.device("cpu").type, "cpu")
+
+    def test_tensors_modules_storages(self):
+        x = torch.ones(2).cuda()
+        self.on_npu(x)
+        self.assertTrue(x.is_cuda)
+        self.assertFalse(torch.ones(2).is_cuda)
+        self.on_npu(torch.ones(2).cuda(1), 1)
+        self.on_npu(nn.Linear(2, 2).cuda().weight)
+        self.on_npu(torch.ones(2).untyped_storage().cuda())
+        packed = nn.utils.rnn.pack_sequence([torch.ones(2, 1)]).cuda()
+        self.on_npu(packed.data)
+
+    def test_names_of_torch_cuda(self):
+        import torch.cuda as tc
+        from torch.cuda.amp import autocast
+
+        self.assertTrue(tc.is_available())
+        self.assertEqual(tc.device_count(), torch.npu.device_count())
+        tc.set_device("cuda:0")
+        with tc.device("cuda:1"):
+            self.assertEqual(tc.current_device(), 1)
+        self.assertIs(tc.Stream, torch.npu.Stream)
+        self.assertIsInstance(tc.current_stream(), tc.Stream)
+        self.assertIs(autocast, torch.npu.amp.autocast)
+        self.assertIs(tc.memory.memory_allocated, torch.npu.memory.memory_allocated)
+        tc.manual_seed_all(3)
+        tc.synchronize()
+
+    def test_types(self):
+        x = torch.cuda.FloatTensor([1, 2])
+        self.on_npu(x)
+        self.assertIsInstance(x, torch.cuda.FloatTensor)
+        self.assertNotIsInstance(torch.ones(1), torch.cuda.FloatTensor)
+        self.on_npu(torch.ones(1).type("torch.cuda.HalfTensor"))
+        self.on_npu(torch.ones(1).type(torch.cuda.LongTensor))
+
+    def test_isinstance_checks(self):
+        self.assertIsInstance(torch.device("cuda"), torch.device)
+        self.assertIsInstance(torch.Generator(), torch.Generator)
+        self.assertIsInstance(torch.ones(1).cuda(), torch.Tensor)
+        self.assertIsInstance(nn.DataParallel(nn.Linear(1, 1)), nn.DataParallel)
+
+    def test_jit_script(self):
+        @torch.jit.script
+        def scaled(x: torch.Tensor, n: int, device: torch.device):
+            return torch.zeros([n], device=device) + x.to(device) * n
+
+        self.assertEqual(scaled(torch.ones(2), 2, torch.device("cuda")).tolist(), [2.0, 2.0])
+        module = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU())).cuda()
+        self.on_npu(module(torch.ones(1, 2).cuda()))
+
+    def test_generator(self):
+        generator = torch.Generator(device="cuda").manual_seed(3)
+        first = torch.rand(4, generator=generator, device="cuda")
+        self.on_npu(first)
+        again = torch.rand(4, generator=torch.Generator("cuda").manual_seed(3), device="cuda")
+        self.assertEqual(first.tolist(), again.tolist())
+
+    def test_save_and_load(self):
+        buffer = io.BytesIO()
+        torch.save({"w": torch.arange(3.0).cuda()}, buffer)
+        for where in (None, "cuda", "cuda:0", torch.device("cuda", 0), {"cuda:0": "cuda:0"}, lambda s, _: s.cuda()):
+            buffer.seek(0)
+            self.on_npu(torch.load(buffer, map_location=where)["w"])
+        buffer.seek(0)
+        self.assertEqual(torch.load(buffer, "cpu")["w"].device.type, "cpu")
+
+    def test_data_loader_and_data_parallel(self):
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(torch.ones(4, 2)), batch_size=2, pin_memory=True
+        )
+        model = nn.DataParallel(nn.Linear(2, 1)).cuda()
+        for (x,) in loader:
+            self.on_npu(model(x.cuda(non_blocking=True)))
+        self.on_npu(model.module.weight)
+
+    def test_amp(self):
+        x = torch.ones(4, 4).cuda()
+        with torch.autocast("cuda", dtype=torch.float16):
+            self.assertEqual((x @ x).dtype, torch.float16)
+        with torch.cuda.amp.autocast():
+            self.assertEqual((x @ x).dtype, torch.float16)
+        for scaler in (torch.amp.GradScaler(), torch.amp.GradScaler("cuda"), torch.cuda.amp.GradScaler()):
+            weight = torch.ones(2, device="cuda", requires_grad=True)
+            optimizer = torch.optim.SGD([weight], lr=0.5)
+            scaler.scale(weight.sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.assertEqual(weight.tolist(), [0.5, 0.5])
+
+    def test_profiler_arguments_are_taken(self):
+        with torch.autograd.profiler.profile(use_cuda=True) as profile:
+            torch.ones(2).cuda() + 1
+        self.assertIn("aten::add", profile.key_averages().table(sort_by="cuda_time_total"))
+
+    def test_threads_started_later(self):
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.ones(1, device="cuda").device.type))
+        thread.start()
+        thread.join()
+        self.assertEqual(seen, ["npu"])
+
+    def test_undo(self):
+        self.transfer.undo()
+        try:
+            self.assertFalse(torch.cuda.is_available())
+            self.assertIs(torch.Generator, torch._C.Generator)
+            self.assertEqual(torch.device("cuda").type, "cuda")
+            with self.assertRaises((RuntimeError, AssertionError)):
+                torch.zeros(1, device="cuda")
+            self.assertFalse(torch.ones(1, device="npu").is_cuda)
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.transfer.apply()
+
+
+class TestImport(unittest.TestCase):
+    def run_python(self, code):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, done.stderr
+
+    def test_warns_once_and_works_under_the_old_name(self):
+        code = (
+            "import torch\nfrom torch_npu.contrib import transfer_to_npu\nimport torch.npu.transfer_to_npu as t\n"
+            "assert t is transfer_to_npu\nt.apply()\nprint(torch.ones(1).cuda().device)\n"
+        )
+        out, err = self.run_python(code)
+        self.assertEqual(out.strip(), "npu:0")
+        self.assertEqual(err.count("mean npu and hccl in this process"), 1)
+
+    def test_back_end_of_a_process_group(self):
+        code = (
+            "import torch, torch.distributed as dist, torch.npu.transfer_to_npu as t\n"
+            "print(t._backends_in(('nccl',), {'backend': 'cpu:gloo,cuda:nccl', 'rank': 1}))\n"
+            "dist.init_process_group('gloo', init_method='tcp://127.0.0.1:29731', rank=0, world_size=1)\n"
+            "print(dist.get_backend()); dist.destroy_process_group()\n"
+        )
+        out, _ = self.run_python(code)
+        self.assertEqual(out.splitlines(), ["(('hccl',), {'backend': 'cpu:gloo,npu:hccl', 'rank': 1})", "gloo"])
+
+    def test_visible_devices(self):
+        code = "import torch, torch.npu.transfer_to_npu\nprint(torch.cuda.device_count())\n"
+        import os
+
+        environment = dict(os.environ, CUDA_VISIBLE_DEVICES="0,1", PYTHONWARNINGS="ignore")
+        environment.pop("ASCEND_RT_VISIBLE_DEVICES", None)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120
+        )
+        self.assertEqual(done.stdout.strip(), "2", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

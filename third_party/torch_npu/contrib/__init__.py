@@ -1,0 +1,1 @@
+"""`torch_npu.contrib`: what scripts of the plug-in era import from here."""
