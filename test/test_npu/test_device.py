@@ -9,7 +9,9 @@ import torch
 
 class TestLazyDevices(TestCase):
     def run_ok(self, script, **environment):
-        result = run_in_process("import torch\nopened = lambda i: torch._C._npu_hasPrimaryContext(i)\n" + script, **environment)
+        result = run_in_process(
+            "import torch\nopened = lambda i: torch._C._npu_hasPrimaryContext(i)\n" + script, **environment
+        )
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_choosing_a_device_opens_none(self):

@@ -127,8 +127,8 @@ class ElementwiseTest(unittest.TestCase):
         x = torch.ones(3, dtype=torch.uint8)
         for number in (300, -1):
             self.same(to_npu(x) + number, x + number)
-            with self.assertRaisesRegex(RuntimeError, "without overflow"):
-                to_npu(x).fill_(number)
+        with self.assertRaisesRegex(RuntimeError, "without overflow"):
+            to_npu(x).fill_(300)
         x = torch.full((4,), 1e4, dtype=torch.float16)
         self.same(to_npu(x) * 1e-9, x * 1e-9)
 

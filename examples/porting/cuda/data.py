@@ -1,9 +1,9 @@
 # Synthetic data sets that are learnable in a few steps: seeded random inputs, targets computed from them.
+# ruff: isort: skip_file
 """Small data sets for the scripts of this folder; everything is made on the CPU."""
 
-from torch.utils.data import DataLoader, TensorDataset
-
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def loader(*tensors, batch_size):

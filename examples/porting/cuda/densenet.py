@@ -1,9 +1,11 @@
 # DenseNet: concatenated features, transitions with average pooling.
+# ruff: isort: skip_file
 """Image classification with a device object chosen once, as many research repositories do it."""
 
-import data
 import torch
 from torch import nn, optim
+
+import data
 
 
 class Layer(nn.Module):

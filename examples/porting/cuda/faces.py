@@ -1,13 +1,14 @@
 # PNet and RNet of MTCNN: a cascade's small detectors with a class, a box and a landmark head.
 # ruff: noqa: UP032 (the spelling is what this script shows)
+# ruff: isort: skip_file
 """Face detection nets with three losses; legacy style with Variables and .cuda() everywhere."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.autograd import Variable
 
 import data
-import torch
 
 
 class PNet(nn.Module):

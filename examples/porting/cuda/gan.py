@@ -1,11 +1,12 @@
 # VAE+GAN and FD-GAN: an encoder, a decoder and a discriminator trained in turns.
+# ruff: isort: skip_file
 """A variational auto-encoder with an adversarial loss; three nets and two optimizers on the device."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 class Encoder(nn.Module):

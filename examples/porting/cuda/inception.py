@@ -1,12 +1,13 @@
 # GoogLeNet and the Inceptions: parallel branches, average pooling with padding, an auxiliary head.
 # ruff: noqa: UP032 (the spelling is what this script shows)
+# ruff: isort: skip_file
 """Image classification with an auxiliary loss and device strings made by format."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 def conv(inputs, outputs, kernel, **kwargs):

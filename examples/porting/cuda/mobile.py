@@ -1,11 +1,12 @@
 # Nets for phones: depthwise convolutions (MobileNet, MNASNet), channel shuffle (ShuffleNet), fire modules (SqueezeNet).
 # ruff: noqa: SIM210, UP031 (the spelling is what this script shows)
+# ruff: isort: skip_file
 """Small classification nets; hidden choices such as Tensor = torch.cuda.FloatTensor."""
 
+import torch
 import torch.nn as nn
 
 import data
-import torch
 
 
 class Depthwise(nn.Module):

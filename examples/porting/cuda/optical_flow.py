@@ -1,11 +1,12 @@
 # RAFT: all-pairs correlation, look-ups with grid_sample, a convolutional GRU that refines the flow.
+# ruff: isort: skip_file
 """Optical flow with iterative refinement; DataParallel around the net, .module for the checkpoint."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 class ConvGRU(nn.Module):

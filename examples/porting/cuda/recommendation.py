@@ -1,14 +1,15 @@
 # RecVAE: a dense auto-encoder over items with a composite prior and alternating updates.
+# ruff: isort: skip_file
 """Collaborative filtering; device chosen by index, log-sum-exp of Gaussians."""
 
 import copy
 import math
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 class Encoder(nn.Module):

@@ -1,12 +1,13 @@
 # ResNet and its kin: basic and bottleneck blocks, groups (ResNeXt), width (Wide ResNet), gather-excite gates (GENet).
+# ruff: isort: skip_file
 """Image classification in the style of torchvision's references: args.gpu, DataParallel, cudnn.benchmark."""
 
+import torch
 import torch.backends.cudnn as cudnn
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 # name: (bottleneck, blocks, groups, width per group, gather-excite)
 ARCHITECTURES = {

@@ -1,14 +1,15 @@
 # U-Net, FCN and DeepLabV3+: skip connections, transposed convolutions, dilation, bilinear up-sampling.
+# ruff: isort: skip_file
 """Semantic segmentation; checkpoint with map_location, memory statistics."""
 
 import os
 import tempfile
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 def double(inputs, outputs, dilation=1):

@@ -1,9 +1,11 @@
 # LSTM and GRU: recurrent classification and a translation-like encoder and decoder with attention.
+# ruff: isort: skip_file
 """Recurrent nets; hidden states made on the device, gradient clipping."""
 
-import data
 import torch
 from torch import cuda, nn
+
+import data
 
 
 class Reader(nn.Module):

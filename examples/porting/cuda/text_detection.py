@@ -1,15 +1,16 @@
 # EAST, Advanced EAST, PSENet and the detection branch of FOTS: score and geometry maps from merged features.
+# ruff: isort: skip_file
 """Text detection with a dice loss on scores and an IoU loss on boxes; CUDA_VISIBLE_DEVICES set in the script."""
 
 import os
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 

@@ -1,11 +1,12 @@
 # LPRNet and the recognition branch of FOTS: a convolutional net read column by column with a CTC loss.
+# ruff: isort: skip_file
 """Text recognition; per-batch tensors with torch.cuda.LongTensor kept apart from the lengths on the CPU."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 CHARACTERS = 8
 

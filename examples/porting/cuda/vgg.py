@@ -1,11 +1,12 @@
 # AlexNet and VGG, with and without batch norm; the multi-label head stands for DeepMar's pedestrian attributes.
+# ruff: isort: skip_file
 """Plain convolutional nets; timing with CUDA events, as in benchmark scripts."""
 
+import torch
 import torch.cuda as tc
 import torch.nn as nn
 
 import data
-import torch
 
 CONFIGS = {
     "alexnet": [16, "M", 32, "M"],

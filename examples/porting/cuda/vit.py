@@ -1,12 +1,13 @@
 # ViT: patches, class token, multi-head attention, GELU; trained with automatic mixed precision if asked to.
+# ruff: isort: skip_file
 """Vision transformer with torch.cuda.amp."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.cuda.amp import GradScaler, autocast
 
 import data
-import torch
 
 
 class Attention(nn.Module):

@@ -1,11 +1,12 @@
 # 3D Nested U-Net and 3D AttentionNet: volumes, nested skips, attention gates.
+# ruff: isort: skip_file
 """Segmentation of volumes with 3D convolutions."""
 
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 import data
-import torch
 
 
 def block(inputs, outputs):

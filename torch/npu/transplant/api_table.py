@@ -241,7 +241,6 @@ _SECTIONS = (
         torch.backends.cudnn.deterministic | = | 1.5 | No effect on npu; torch.use_deterministic_algorithms(True) has.
         torch.backends.cudnn.enabled | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.allow_tf32 | = | 1.8 | Has no effect on npu; kept, harmless.
-        torch.backends.cudnn.fastest | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.flags | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.set_flags | = | 1.5 | Has no effect on npu; kept, harmless.
         torch.backends.cudnn.version | - | - | There is no cuDNN; None on this wheel.

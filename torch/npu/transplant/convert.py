@@ -36,6 +36,9 @@ class Converter:
         self.respect_npu = respect_npu
         packages = "|".join(re.escape(name.split(".")[0]) for name in api_table.PACKAGES)
         words = [_WORDS, rf"^\s*(?:from|import)\s+(?:{packages})\b"]
+        # Names of the table that none of the usual words would find.
+        others = (name for name in api_table.NAMES if not re.search(_WORDS, name, re.IGNORECASE))
+        words += [rf"\b{name.rpartition('.')[2]}\b" for name in others]
         words += [re.escape(word) for word in sorted(options.custom.words())]
         if options.compat:
             words.append("DataLoader|init_process_group")

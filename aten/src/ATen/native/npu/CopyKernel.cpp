@@ -1,5 +1,6 @@
 // Copies between tensors: on one device, between devices, from and to the host, with casts, views and broadcasts.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
@@ -140,6 +141,7 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
   }
   const Tensor source = self.sizes() == src.sizes() ? src : src.expand(self.sizes());
   if (self.numel() == 0) return self;
+  if (C10_UNLIKELY(!self.is_contiguous())) at::assert_no_internal_overlap(self);
   if (self.device() == source.device()) {
     DeviceOf guard(self);
     on_device(self, source);

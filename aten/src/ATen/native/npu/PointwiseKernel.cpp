@@ -240,7 +240,11 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
 Tensor& masked_fill_scalar_(Tensor& self, const Tensor& mask, const Scalar& value) {
   check_mask(self, mask);
   DeviceOf guard(self);
-  at::assert_no_internal_overlap(self);
+  if (at::has_internal_overlap(self) == MemOverlap::Yes) {
+    TORCH_WARN(
+        "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+        "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
+  }
   const Tensor expanded = mask.dim() == 0 && mask.is_cpu() ? mask.to(self.device()) : mask;
   TORCH_CHECK(is_expandable_to(mask.sizes(), self.sizes()), "The expanded size of the tensor (", self.sizes(),
               ") must match the existing size (", mask.sizes(), ")");

@@ -37,16 +37,18 @@ const std::set<std::string>& host_arguments() {
 }
 
 void count_call(const c10::OperatorHandle& op) {
+  static auto* said = new std::set<std::string>();
   const std::string name = c10::toString(op.operator_name());
   bool first = false;
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    first = ++counts()[name] == 1;
+    ++counts()[name];
+    first = said->insert(name).second;
   }
   if (first) {
     TORCH_WARN("The operator '", name,
-               "' is not currently supported on the NPU backend and will fall back to run on "
-               "the CPU. This may have performance implications.");
+               "' is not currently supported on the NPU backend and will fall back to run on the CPU. This may have "
+               "performance implications.");
   }
 }
 
