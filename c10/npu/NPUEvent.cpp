@@ -6,6 +6,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
+#include <c10/npu/impl/Exit.h>
 
 namespace c10::npu {
 
@@ -14,8 +15,10 @@ namespace {
 // Scope in which the device is active and no task of it waits in the queue.
 struct OrderedCall {
   explicit OrderedCall(DeviceIndex device, bool raise = true) : guard(device) {
+    impl::stay_if_exiting();
     drain_task_queue(activate_device(), raise);
   }
+  ~OrderedCall() { impl::stay_if_exiting(); }
   NPUGuard guard;
 };
 

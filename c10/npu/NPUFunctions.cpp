@@ -6,6 +6,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
+#include <c10/npu/impl/Exit.h>
 #include <c10/util/irange.h>
 
 #include <pthread.h>
@@ -55,6 +56,7 @@ struct Runtime {
   std::atomic<bool> initialized{false};
   std::atomic<bool> bad_fork{false};
   std::atomic<bool> shut_down{false};
+  std::atomic<int> threads{0};  // that have used a device
   std::array<std::atomic<bool>, C10_COMPILE_TIME_MAX_NPUS> opened{};
   std::array<DeviceProperties, C10_COMPILE_TIME_MAX_NPUS> properties;
   std::array<std::once_flag, C10_COMPILE_TIME_MAX_NPUS> properties_read;
@@ -122,6 +124,9 @@ void activate_slow(ThreadDevice& thread) {
   }
   NPU_CHECK(acl::aclrtSetDevice(thread.current), "npu:", static_cast<int>(thread.current), " could not be opened");
   r.opened[static_cast<size_t>(thread.current)].store(true);
+  if (thread.active < 0) {
+    r.threads.fetch_add(1);
+  }
   thread.active = thread.current;
 }
 
@@ -169,6 +174,7 @@ void device_synchronize() {
   drain_task_queue(device);
   npuSynchronizeDevice(options().sync_timeout_ms);
   detail::drop_finished_tasks(device);
+  impl::stay_if_exiting();
 }
 
 bool hasPrimaryContext(DeviceIndex device) {
@@ -248,6 +254,9 @@ void npu_shutdown() noexcept {
     return;
   }
   try {
+    if (const int others = r.threads.load() - 1; others > 0) {
+      impl::begin_exit(others);
+    }
     if (const std::string left_behind = stop_task_queues(); !left_behind.empty()) {
       TORCH_WARN("An error was left behind when the process exited: ", left_behind);
     }

@@ -6,6 +6,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
+#include <c10/npu/impl/Exit.h>
 
 #include <array>
 #include <atomic>
@@ -127,6 +128,7 @@ void NPUStream::synchronize() const {
     NPU_CHECK(acl::aclrtSynchronizeStream(stream()));
   }
   detail::drop_finished_tasks(device_index());
+  impl::stay_if_exiting();
 }
 
 int NPUStream::priority() const { return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0; }

@@ -5,6 +5,7 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUSyncDebug.h>
+#include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/PinnedRanges.h>
 #include <c10/util/irange.h>
 #include <c10/util/thread_name.h>
@@ -79,16 +80,18 @@ class TaskQueue {
     return error;
   }
 
+  // Runs what is queued and ends the thread. What tasks hold is left to the end of the process.
   void stop() {
+    std::thread ending;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      ending = std::move(thread_);
     }
     has_work_.notify_all();
-    if (thread_.joinable()) {
-      thread_.join();
+    if (ending.joinable()) {
+      ending.join();
     }
-    finished_.clear();
   }
 
  private:
@@ -184,6 +187,7 @@ void raise_deferred_error(DeviceIndex device) {
 namespace detail {
 
 LaunchScope::LaunchScope(const NPUStream& stream) {
+  impl::stay_if_exiting();
   const DeviceIndex device = stream.device_index();
   if (C10_UNLIKELY(thread_device.current != device)) {
     previous_ = ExchangeDevice(device);
@@ -209,6 +213,7 @@ void finish_launch(const NPUStream& stream, const char* name, aclError code) {
   if (C10_UNLIKELY(blocking)) {
     stream.synchronize();
   }
+  impl::stay_if_exiting();
 }
 
 void drop_finished_tasks(DeviceIndex device) {

@@ -1,14 +1,10 @@
 """Checks shared by the tests of neural-network operators: the NPU's fp32 against the CPU's fp64, gradients included.
 
-Importing this module turns the CPU fallback off, so that an operator without a native kernel fails its test.
+An operator that falls back to the CPU fails its check.
 """
 
-import os
-
-os.environ["NPU_FALLBACK"] = "0"
-
-import torch  # noqa: E402
-import torch.npu  # noqa: E402
+import torch
+import torch.npu
 
 
 def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float:
@@ -40,13 +36,15 @@ def run(fn, inputs, device, dtype):
 
 def check(case, fn, inputs, *, dtype=torch.float32, tolerance=2e-6, exact=torch.float64):
     """Assert that results and gradients on npu in ``dtype`` lie within ``tolerance`` (norm-wise, relative) of the CPU's
-    in ``exact``, that shapes agree, and that results live on the npu."""
+    in ``exact``, that shapes agree, that results live on the npu, and that no operator ran on the CPU."""
     want, want_grads = run(fn, inputs, "cpu", exact)
+    fallbacks = dict(torch.npu.fallback_stats())
     got, got_grads = run(fn, inputs, "npu", dtype)
+    case.assertEqual(dict(torch.npu.fallback_stats()), fallbacks, "operators that ran on the CPU")
     case.assertEqual(len(got), len(want))
     case.assertEqual(len(got_grads), len(want_grads))
     for kind, values, references in (("result", got, want), ("gradient", got_grads, want_grads)):
-        for i, (value, reference) in enumerate(zip(values, references)):
+        for i, (value, reference) in enumerate(zip(values, references, strict=True)):
             case.assertEqual(value.device.type, "npu")
             case.assertEqual(tuple(value.shape), tuple(reference.shape), f"shape of {kind} {i}")
             error = relative_error(value, reference)

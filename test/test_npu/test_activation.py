@@ -1,18 +1,38 @@
 """Activation functions and their gradients on npu against fp64 on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import unittest
 
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn
 
+import torch
+
 FUNCTIONS = {
-    "relu": F.relu, "relu6": F.relu6, "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 1.5),
-    "selu": F.selu, "celu": lambda x: F.celu(x, 1.3), "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu, "mish": F.mish, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "hardtanh": lambda x: F.hardtanh(x, -0.7, 0.8),
-    "hardswish": F.hardswish, "hardsigmoid": F.hardsigmoid, "softplus": lambda x: F.softplus(x, 2.0, 1.5),
-    "logsigmoid": F.logsigmoid, "softshrink": lambda x: F.softshrink(x, 0.4), "hardshrink": lambda x: F.hardshrink(x, 0.4),
-    "threshold": lambda x: F.threshold(x, 0.1, 20.0), "softsign": F.softsign, "tanhshrink": F.tanhshrink, "glu": F.glu,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "elu": lambda x: F.elu(x, 1.5),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 1.3),
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "hardtanh": lambda x: F.hardtanh(x, -0.7, 0.8),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "softplus": lambda x: F.softplus(x, 2.0, 1.5),
+    "logsigmoid": F.logsigmoid,
+    "softshrink": lambda x: F.softshrink(x, 0.4),
+    "hardshrink": lambda x: F.hardshrink(x, 0.4),
+    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+    "softsign": F.softsign,
+    "tanhshrink": F.tanhshrink,
+    "glu": F.glu,
 }
 
 

@@ -1,5 +1,9 @@
 """Mixed precision: autocast regions, custom autograd functions in them, the gradient scaler."""
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 
 from common_utils import TestCase, run_tests
@@ -131,6 +135,93 @@ class TestGradScaler(TestCase):
             scaler.update()
             self.assertEqual(weight.cpu(), torch.full((2,), 0.5))
             self.assertEqual(scaler.get_scale(), 4.0)
+
+    def test_training_runs_on_the_npu_alone(self):
+        code = """
+            import torch
+
+            def train(device, **options):
+                torch.manual_seed(0)
+                net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.Flatten(), torch.nn.Linear(48, 2))
+                net = net.to(device)
+                optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, **options)
+                scaler = torch.amp.GradScaler(device, init_scale=64.0, growth_interval=2)
+                x, losses, scales = torch.randn(8, 2, 6, 6).to(device), [], []
+                for step in range(6):
+                    optimizer.zero_grad()
+                    loss = net(x).square().mean()
+                    before = [p.detach().cpu().clone() for p in net.parameters()]
+                    scaler.scale(loss * (float("inf") if step == 3 else 1.0)).backward()
+                    scaler.unscale_(optimizer)
+                    if step != 3:
+                        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                    scaler.step(optimizer)
+                    scaler.update()
+                    moved = any(not torch.equal(a, b.detach().cpu()) for a, b in zip(before, net.parameters()))
+                    assert moved == (step != 3), step
+                    losses.append(loss.item())
+                    scales.append(scaler.get_scale())
+                return losses, scales
+
+            for options in ({}, {"foreach": True}, {"foreach": False}, {"fused": True}):
+                losses, scales = train("npu", **options)
+                assert scales == [64.0, 128.0, 128.0, 64.0, 64.0, 128.0], scales
+                torch.testing.assert_close(losses, train("cpu")[0], rtol=1e-4, atol=1e-6)
+            assert not torch.npu.fallback_stats(), torch.npu.fallback_stats()
+        """
+        environment = dict(os.environ, NPU_FALLBACK="0")
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=environment, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_unscale(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            for bad in (None, float("inf"), float("-inf"), float("nan")):
+                grads = [torch.randn(3, 4, device="npu").to(dtype), torch.randn(2, 3, 4, 5, device="npu").to(dtype)]
+                grads.append(torch.randn(4, 3, device="npu").to(dtype).t())
+                grads.append(torch.randn(2, 3, 4, 5, device="npu").to(dtype, memory_format=torch.channels_last))
+                grads.append(torch.empty(0, device="npu", dtype=dtype))
+                if bad is not None:
+                    grads[2][1, 2] = bad
+                expected = [g.cpu() * 0.25 for g in grads]
+                for shape in ((), (1,)):
+                    values = [g.clone() for g in grads]
+                    found = torch.zeros(shape, device="npu")
+                    inverse = torch.full(shape, 0.25, device="npu")
+                    torch._amp_foreach_non_finite_check_and_unscale_(values, found, inverse)
+                    self.assertEqual(found.item(), 0.0 if bad is None else 1.0)
+                    self.assertEqual(found.shape, torch.Size(shape))
+                    for value, want in zip(values, expected, strict=True):
+                        self.assertEqual(value.cpu(), want)
+        # A flag that is up already stays up, and a list may hold several dtypes.
+        found = torch.ones(1, device="npu")
+        mixed = [torch.ones(2, device="npu"), torch.ones(2, device="npu", dtype=torch.float16)]
+        torch._amp_foreach_non_finite_check_and_unscale_(mixed, found, torch.full((1,), 2.0, device="npu"))
+        self.assertEqual(found.item(), 1.0)
+        self.assertEqual([m.tolist() for m in mixed], [[2.0, 2.0], [2.0, 2.0]])
+        with self.assertRaisesRegex(RuntimeError, "inv_scale must be a 1-element tensor"):
+            torch._amp_foreach_non_finite_check_and_unscale_(mixed, found, torch.ones(2, device="npu"))
+
+    def test_update_scale(self):
+        # scale, steps so far, overflow, growth factor: steps to grow are 3.
+        for scale, steps, overflow, factor in (
+            (8.0, 0, 0.0, 2.0),
+            (8.0, 2, 0.0, 2.0),
+            (8.0, 2, 1.0, 2.0),
+            (7.3, 2, 0.0, 1.1),
+            (3e38, 2, 0.0, 2.0),
+            (8.0, 5, 0.0, 2.0),
+        ):
+            results = []
+            for device in ("cpu", "npu"):
+                current = torch.full((), scale, device=device)
+                tracker = torch.full((), steps, dtype=torch.int32, device=device)
+                found = torch.full((1,), overflow, device=device)
+                same = torch._amp_update_scale_(current, tracker, found, factor, 0.3, 3)
+                self.assertIs(same, current)
+                results.append((current.item(), tracker.item()))
+            self.assertEqual(results[0], results[1], f"{scale} {steps} {overflow} {factor}")
 
     def test_state_dict(self):
         scaler = torch.npu.amp.GradScaler(init_scale=32.0)

@@ -1,24 +1,34 @@
 """Convolutions of every kind on npu against fp64 on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import unittest
 
 import nn_checks
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn
+
+import torch
 
 
 class TestConv2d(unittest.TestCase):
     def case(self, x, w, bias=True, tolerance=2e-6, dtype=torch.float32, **options):
         b = randn(w[0]) if bias else None
-        check(self, lambda x, w, b: F.conv2d(x, w, b, **options), [randn(*x), randn(*w, seed=3), b],
-              tolerance=tolerance, dtype=dtype)
+        check(
+            self,
+            lambda x, w, b: F.conv2d(x, w, b, **options),
+            [randn(*x), randn(*w, seed=3), b],
+            tolerance=tolerance,
+            dtype=dtype,
+        )
 
     def test_kernels_and_strides(self):
         for kernel, stride, padding in ((1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3), (5, 3, 0), (2, 1, 1)):
             for channels, outputs in ((3, 8), (70, 33), (128, 64)):
                 with self.subTest(kernel=kernel, stride=stride, channels=channels):
-                    self.case((3, channels, 17, 15), (outputs, channels, kernel, kernel), stride=stride, padding=padding)
+                    self.case(
+                        (3, channels, 17, 15), (outputs, channels, kernel, kernel), stride=stride, padding=padding
+                    )
 
     def test_rectangles_and_dilation(self):
         self.case((2, 96, 12, 20), (24, 96, 3, 5), stride=(2, 1), padding=(0, 2))
@@ -90,12 +100,21 @@ class TestOtherRanks(unittest.TestCase):
         for options in ({}, {"stride": 2, "padding": 1, "output_padding": 1}, {"groups": 2, "stride": 3}):
             groups = options.get("groups", 1)
             with self.subTest(**options):
-                check(self, lambda x, w, b: F.conv_transpose1d(x, w, b, **options),
-                      [randn(2, 6, 11), randn(6, 8 // groups, 3, seed=1), randn(8)])
-                check(self, lambda x, w, b: F.conv_transpose2d(x, w, b, **options),
-                      [randn(2, 6, 9, 7), randn(6, 8 // groups, 3, 3, seed=1), randn(8)])
-                check(self, lambda x, w, b: F.conv_transpose3d(x, w, b, **options),
-                      [randn(2, 6, 4, 5, 3), randn(6, 8 // groups, 3, 3, 3, seed=1), randn(8)])
+                check(
+                    self,
+                    lambda x, w, b: F.conv_transpose1d(x, w, b, **options),
+                    [randn(2, 6, 11), randn(6, 8 // groups, 3, seed=1), randn(8)],
+                )
+                check(
+                    self,
+                    lambda x, w, b: F.conv_transpose2d(x, w, b, **options),
+                    [randn(2, 6, 9, 7), randn(6, 8 // groups, 3, 3, seed=1), randn(8)],
+                )
+                check(
+                    self,
+                    lambda x, w, b: F.conv_transpose3d(x, w, b, **options),
+                    [randn(2, 6, 4, 5, 3), randn(6, 8 // groups, 3, 3, 3, seed=1), randn(8)],
+                )
 
 
 if __name__ == "__main__":

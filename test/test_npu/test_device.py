@@ -54,6 +54,31 @@ assert [i for i in range(torch.npu.device_count()) if opened(i)] == [1]
         self.assertIn("No NPU is available", result.stdout)
 
 
+class TestExit(TestCase):
+    def test_daemon_threads_in_operators_do_not_disturb_it(self):
+        result = run_in_process("""
+import threading, time
+import torch
+
+x = torch.ones(100, 100, device="npu")
+
+def launch():
+    with torch.npu.stream(torch.npu.Stream()):
+        y = x
+        while True:
+            y = (y @ x) / 100
+
+def wait():
+    while True:
+        (x + 1).sum().item()
+
+for work in (launch, launch, wait):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+""")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+
+
 class TestCurrentDevice(TestCase):
     def test_threads_have_their_own_and_may_switch(self):
         sums, errors = {}, []

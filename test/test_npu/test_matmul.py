@@ -2,9 +2,10 @@
 
 import unittest
 
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn, relative_error
+
+import torch
 
 
 class TestMatMul(unittest.TestCase):
@@ -15,14 +16,24 @@ class TestMatMul(unittest.TestCase):
         check(self, lambda a, b: torch.mm(a[::2], b[:, 1:5]), [a, b])
 
     def test_matmul_ranks(self):
-        for left, right in (((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 3)), ((2, 4, 5), (5, 3)), ((2, 1, 4, 5), (3, 5, 6))):
+        for left, right in (
+            ((5,), (5,)),
+            ((4, 5), (5,)),
+            ((5,), (5, 3)),
+            ((2, 4, 5), (5, 3)),
+            ((2, 1, 4, 5), (3, 5, 6)),
+        ):
             with self.subTest(left=left, right=right):
                 check(self, torch.matmul, [randn(*left), randn(*right, seed=2)])
 
     def test_bmm(self):
         check(self, torch.bmm, [randn(3, 4, 5), randn(3, 5, 6)])
         check(self, lambda a, b: torch.bmm(a.transpose(1, 2), b), [randn(3, 5, 4), randn(3, 5, 6)])
-        check(self, lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2), [randn(3, 4, 6), randn(3, 4, 5), randn(3, 5, 6)])
+        check(
+            self,
+            lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2),
+            [randn(3, 4, 6), randn(3, 4, 5), randn(3, 5, 6)],
+        )
 
     def test_addmm_and_linear(self):
         check(self, torch.addmm, [randn(6), randn(4, 5), randn(5, 6)])

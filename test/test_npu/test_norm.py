@@ -1,11 +1,14 @@
 """Batch, layer, group and instance normalisation on npu against fp64 on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import unittest
 
 import nn_checks
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn, relative_error
+
+import torch
 
 
 class TestBatchNorm(unittest.TestCase):
@@ -15,16 +18,24 @@ class TestBatchNorm(unittest.TestCase):
         for shape in self.SHAPES:
             with self.subTest(shape=shape):
                 c = shape[1]
-                check(self, lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
-                      [randn(*shape), randn(c), randn(c)], tolerance=5e-6)
+                check(
+                    self,
+                    lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+                    [randn(*shape), randn(c), randn(c)],
+                    tolerance=5e-6,
+                )
 
     def test_evaluation(self):
         for shape in self.SHAPES:
             c = shape[1]
             mean, var = randn(c, grad=False), randn(c, grad=False).detach().square() + 0.5
             with self.subTest(shape=shape):
-                check(self, lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False),
-                      [randn(*shape), randn(c), randn(c, seed=5), mean, var], tolerance=5e-6)
+                check(
+                    self,
+                    lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False),
+                    [randn(*shape), randn(c), randn(c, seed=5), mean, var],
+                    tolerance=5e-6,
+                )
 
     def test_running_statistics(self):
         cpu, npu = torch.nn.BatchNorm2d(16).double(), torch.nn.BatchNorm2d(16).npu()
@@ -44,8 +55,12 @@ class TestBatchNorm(unittest.TestCase):
         check(self, lambda x: F.batch_norm(x, None, None, training=True), [x], tolerance=1e-4)
 
     def test_gradients_are_accurate_for_many_rows(self):
-        check(self, lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
-              [randn(16, 64, 28, 28), randn(64), randn(64, seed=2)], tolerance=2e-6)
+        check(
+            self,
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+            [randn(16, 64, 28, 28), randn(64), randn(64, seed=2)],
+            tolerance=2e-6,
+        )
 
     def test_without_affine_or_statistics(self):
         for module in (torch.nn.BatchNorm2d(5, affine=False), torch.nn.BatchNorm2d(5, track_running_stats=False)):
@@ -54,11 +69,21 @@ class TestBatchNorm(unittest.TestCase):
             got = module.float().npu()(x.npu())
             self.assertLess(relative_error(got, want), 2e-6)
 
-    def test_half(self):
+    def test_half_precision_computes_in_fp32(self):
+        for shape in ((8, 16, 6, 6), (40, 16), (8, 16, 9)):
+            for training in (True, False):
+                with self.subTest(shape=shape, training=training):
+                    x, w, b = (t.detach().half().float() for t in (randn(*shape), randn(16), randn(16, seed=4)))
+                    mean, var = torch.zeros(16), torch.ones(16)
+                    check(
+                        self,
+                        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training),
+                        [x.requires_grad_(), w.requires_grad_(), b.requires_grad_(), mean, var],
+                        dtype=torch.float16,
+                        tolerance=2e-3,
+                    )
         x = randn(8, 16, 6, 6, grad=False).half()
-        got = F.batch_norm(x.npu(), None, None, training=True)
-        self.assertEqual(got.dtype, torch.float16)
-        self.assertLess(relative_error(got, F.batch_norm(x.double(), None, None, training=True)), 1e-3)
+        self.assertEqual(F.batch_norm(x.npu(), None, None, training=True).dtype, torch.float16)
 
     def test_wrong_weight_is_refused(self):
         with self.assertRaisesRegex(RuntimeError, "weight should contain 4 elements"):
@@ -71,13 +96,21 @@ class TestOtherNorms(unittest.TestCase):
             for affine in (True, False):
                 with self.subTest(shape=shape, affine=affine):
                     parameters = [randn(*normalized), randn(*normalized, seed=9)] if affine else [None, None]
-                    check(self, lambda x, w, b: F.layer_norm(x, normalized, w, b), [randn(*shape), *parameters],
-                          tolerance=3e-6)
+                    check(
+                        self,
+                        lambda x, w, b: F.layer_norm(x, normalized, w, b),
+                        [randn(*shape), *parameters],
+                        tolerance=3e-6,
+                    )
 
-    def test_layer_norm_half(self):
-        x = randn(4, 64, grad=False).half()
-        got = F.layer_norm(x.npu(), (64,))
-        self.assertLess(relative_error(got, F.layer_norm(x.double(), (64,))), 1e-3)
+    def test_half_precision(self):
+        for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+            x, w, b = (
+                t.detach().to(dtype).float().requires_grad_() for t in (randn(4, 8, 6), randn(6), randn(6, seed=4))
+            )
+            check(self, lambda x, w, b: F.layer_norm(x, (6,), w, b), [x, w, b], dtype=dtype, tolerance=tolerance)
+            w, b = (t.detach().to(dtype).float().requires_grad_() for t in (randn(8), randn(8, seed=4)))
+            check(self, lambda x, w, b: F.group_norm(x, 2, w, b), [x, w, b], dtype=dtype, tolerance=tolerance)
 
     def test_layer_norm_refuses_another_shape(self):
         with self.assertRaisesRegex(RuntimeError, "normalized_shape"):
@@ -87,8 +120,12 @@ class TestOtherNorms(unittest.TestCase):
         for shape, groups in (((3, 6, 5, 5), 3), ((2, 8, 7), 4), ((4, 6), 2)):
             with self.subTest(shape=shape):
                 c = shape[1]
-                check(self, lambda x, w, b: F.group_norm(x, groups, w, b), [randn(*shape), randn(c), randn(c, seed=4)],
-                      tolerance=3e-6)
+                check(
+                    self,
+                    lambda x, w, b: F.group_norm(x, groups, w, b),
+                    [randn(*shape), randn(c), randn(c, seed=4)],
+                    tolerance=3e-6,
+                )
         check(self, lambda x: F.group_norm(x, 2), [randn(2, 4, 3, 3)], tolerance=3e-6)
 
     def test_instance_norm(self):

@@ -1,11 +1,14 @@
 """Optimizers, lists of tensors and gradient clipping on npu against the same on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import copy
 import unittest
 
-import nn_checks  # noqa: F401
-import torch
+import nn_checks
 from nn_checks import randn, relative_error
+
+import torch
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, 0.1),
@@ -30,8 +33,14 @@ OPTIMIZERS = {
 
 def model():
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Conv2d(96, 32, 3, padding=1), torch.nn.BatchNorm2d(32), torch.nn.ReLU(),
-                               torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, 5))
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(96, 32, 3, padding=1),
+        torch.nn.BatchNorm2d(32),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32, 5),
+    )
 
 
 class TestOptimizers(unittest.TestCase):
@@ -42,13 +51,13 @@ class TestOptimizers(unittest.TestCase):
                 cpu, npu = copy.deepcopy(start), copy.deepcopy(start).npu()
                 steps = [make(cpu.parameters()), make(npu.parameters())]
                 for step in range(3):
-                    for net, optimizer in zip((cpu, npu), steps):
+                    for net, optimizer in zip((cpu, npu), steps, strict=True):
                         optimizer.zero_grad()
                         # The same gradients on both sides: this test is about the update.
                         for i, p in enumerate(net.parameters()):
                             p.grad = randn(*p.shape, grad=False, seed=100 * step + i).to(p.device)
                         optimizer.step()
-                for (key, want), got in zip(cpu.state_dict().items(), npu.state_dict().values()):
+                for (key, want), got in zip(cpu.state_dict().items(), npu.state_dict().values(), strict=True):
                     if want.is_floating_point():
                         self.assertLess(relative_error(got, want), 1e-5, key)
 
@@ -77,7 +86,7 @@ class TestLists(unittest.TestCase):
         copies = [[t.clone() for t in a] if isinstance(a, list) and isinstance(a[0], torch.Tensor) else a for a in args]
         want, got = fn(*copies), fn(*to_npu)
         want, got = (copies[0], to_npu[0]) if want is None else (want, got)
-        for w, g in zip(want, got):
+        for w, g in zip(want, got, strict=True):
             self.assertEqual(g.device.type, "npu")
             self.assertLess(relative_error(g, w), 1e-6, fn)
 
@@ -124,7 +133,7 @@ class TestLists(unittest.TestCase):
                     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
                 else:
                     torch.nn.utils.clip_grad_value_(net.parameters(), 0.5)
-            for want, got in zip(cpu.parameters(), npu.parameters()):
+            for want, got in zip(cpu.parameters(), npu.parameters(), strict=True):
                 self.assertLess(relative_error(got.grad, want.grad), 1e-6)
 
 
@@ -134,8 +143,11 @@ class TestEmbedding(unittest.TestCase):
         for options in ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True}):
             for dtype in (torch.int64, torch.int32):
                 with self.subTest(dtype=dtype, **options):
-                    nn_checks.check(self, lambda w, i: torch.nn.functional.embedding(i, w, **options),
-                                    [randn(6, 4), index.to(dtype)])
+                    nn_checks.check(
+                        self,
+                        lambda w, i: torch.nn.functional.embedding(i, w, **options),
+                        [randn(6, 4), index.to(dtype)],
+                    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,24 @@
 """Pooling and resizing on npu against fp64 on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import unittest
 
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn
+
+import torch
 
 
 class TestMaxPool(unittest.TestCase):
     def test_2d(self):
-        for options in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2}, {"kernel_size": (2, 3)},
-                        {"kernel_size": 3, "dilation": 2}, {"kernel_size": 3, "stride": 2, "ceil_mode": True}):
+        for options in (
+            {"kernel_size": 3, "stride": 2, "padding": 1},
+            {"kernel_size": 2},
+            {"kernel_size": (2, 3)},
+            {"kernel_size": 3, "dilation": 2},
+            {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+        ):
             for shape in ((2, 16, 13, 12), (1, 1, 9, 9), (5, 11, 14)):
                 with self.subTest(shape=shape, **options):
                     check(self, lambda x: F.max_pool2d(x, **options), [randn(*shape)])
@@ -23,8 +31,11 @@ class TestMaxPool(unittest.TestCase):
         self.assertTrue(torch.equal(indices.cpu(), want))
 
     def test_after_a_convolution(self):
-        check(self, lambda x, w: F.max_pool2d(F.conv2d(x, w, padding=1), 3, 2, 1),
-              [randn(2, 96, 12, 12), randn(32, 96, 3, 3)])
+        check(
+            self,
+            lambda x, w: F.max_pool2d(F.conv2d(x, w, padding=1), 3, 2, 1),
+            [randn(2, 96, 12, 12), randn(32, 96, 3, 3)],
+        )
 
     def test_1d_and_3d(self):
         check(self, lambda x: F.max_pool1d(x, 3, 2, 1), [randn(2, 5, 17)])
@@ -37,9 +48,13 @@ class TestMaxPool(unittest.TestCase):
 
 class TestAvgPool(unittest.TestCase):
     def test_2d(self):
-        for options in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2},
-                        {"kernel_size": 3, "padding": 1, "count_include_pad": False},
-                        {"kernel_size": 3, "stride": 2, "ceil_mode": True}, {"kernel_size": 2, "divisor_override": 3}):
+        for options in (
+            {"kernel_size": 3, "stride": 2, "padding": 1},
+            {"kernel_size": 2},
+            {"kernel_size": 3, "padding": 1, "count_include_pad": False},
+            {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+            {"kernel_size": 2, "divisor_override": 3},
+        ):
             with self.subTest(**options):
                 check(self, lambda x: F.avg_pool2d(x, **options), [randn(2, 7, 13, 12)])
 
@@ -62,10 +77,16 @@ class TestResize(unittest.TestCase):
 
     def test_bilinear(self):
         for corners in (True, False):
-            check(self, lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=corners),
-                  [randn(2, 5, 6, 8)])
-            check(self, lambda x: F.interpolate(x, size=(3, 11), mode="bilinear", align_corners=corners),
-                  [randn(2, 5, 6, 8)])
+            check(
+                self,
+                lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=corners),
+                [randn(2, 5, 6, 8)],
+            )
+            check(
+                self,
+                lambda x: F.interpolate(x, size=(3, 11), mode="bilinear", align_corners=corners),
+                [randn(2, 5, 6, 8)],
+            )
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import math
 import unittest
 
-import nn_checks  # noqa: F401
-import torch
 import torch.nn.functional as F
+
+import torch
 
 N = 100_000
 

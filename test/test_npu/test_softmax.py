@@ -1,10 +1,13 @@
 """Softmax, log-softmax and attention on npu against fp64 on the CPU."""
 
+# ruff: noqa: B023 - functions made in a loop are called in the same round
+
 import unittest
 
-import torch
 import torch.nn.functional as F
 from nn_checks import check, randn, relative_error
+
+import torch
 
 
 class TestSoftmax(unittest.TestCase):
@@ -41,11 +44,17 @@ class TestAttention(unittest.TestCase):
         allowed |= torch.eye(6, dtype=torch.bool)
         for options in ({}, {"is_causal": True}, {"scale": 0.3}):
             with self.subTest(**options):
-                check(self, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), [q, k, v], tolerance=5e-6)
+                check(
+                    self, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), [q, k, v], tolerance=5e-6
+                )
         for mask in (allowed, randn(6, 6, grad=False)):
             with self.subTest(mask=mask.dtype):
-                check(self, lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [q, k, v, mask],
-                      tolerance=5e-6)
+                check(
+                    self,
+                    lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m),
+                    [q, k, v, mask],
+                    tolerance=5e-6,
+                )
 
     def test_module(self):
         torch.manual_seed(0)

@@ -150,6 +150,8 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
         wrapped = ", ".join(f"meta_argument({a})" for a in arguments)
         body.append(f"  op.meta({wrapped});")
         results = [f"op.result({i})" for i in range(count)]
+        if form == "out" and not op.is_iterator:
+            body += [f"  check_overlap({result}, {fast_call});" for result in results]
         body.append(f"  issue({compute_of(op, results)}, {call}, {', '.join(results)});")
         if form == "functional":
             body.append("  return op.take();")

@@ -15,11 +15,8 @@ PORTING = os.path.join(ROOT, "examples", "porting")
 WAITING = {
     "volumes": "upsample_nearest3d",
     "text_recognition": "_ctc_loss",
-    "sequence": "_thnn_fused",
     "optical_flow": "grid_sampler_2d",
 }
-# The fused cells have no CPU kernel either, so nothing can fall back.
-NO_FALLBACK = {"sequence"}
 
 
 def parity(*args, fallback=False):
@@ -50,11 +47,10 @@ class TestExamples(unittest.TestCase):
                 self.assertIn(WAITING[row["script"]], row["failure"], "take it off WAITING")
 
     def test_scripts_that_wait_for_an_operator_train_with_the_fallback(self):
-        self.check(parity(*(WAITING.keys() - NO_FALLBACK), fallback=True))
+        self.check(parity(*WAITING, fallback=True))
 
     def test_unconverted_scripts_train_through_transfer_to_npu(self):
-        rows = parity("--transfer", "--steps", "2", fallback=True)
-        self.check([row for row in rows if row["script"] not in NO_FALLBACK])
+        self.check(parity("--transfer", "--steps", "2", fallback=True))
 
     def test_acceptance_command(self):
         with tempfile.TemporaryDirectory() as out:

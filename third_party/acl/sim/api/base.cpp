@@ -160,6 +160,7 @@ aclTensorDesc* aclCreateTensorDesc(aclDataType dtype, int count, const int64_t* 
   desc->storage_format = ACL_FORMAT_UNDEFINED;
   if (!desc->storage_dims.empty()) desc->storage_dims.clear();
   desc->set_dims(count, dims);
+  desc->renew();
   if (!desc->constant.empty()) desc->constant.clear();
   if (!desc->name.empty()) desc->name.clear();
   return desc;
@@ -218,6 +219,7 @@ aclError aclSetTensorConst(aclTensorDesc* desc, void* data, size_t length) {
   if (!data || length == 0) throw Error(ACL_ERROR_INVALID_PARAM, "the constant is null or empty");
   d.constant.assign(static_cast<const char*>(data), static_cast<const char*>(data) + length);
   d.placement = ACL_MEMTYPE_HOST;
+  d.renew();
   return ACL_SUCCESS;
 }
 
@@ -227,6 +229,7 @@ aclError aclSetTensorPlaceMent(aclTensorDesc* desc, aclMemType type) {
     throw Error(ACL_ERROR_INVALID_PARAM, acl_sim::format("there is no memory type %d", static_cast<int>(type)));
   }
   d.placement = type;
+  d.renew();
   return ACL_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/attr.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
+#include "runtime/stamp.h"
 #include "sim_api.h"
 
 #include <cstdlib>
@@ -108,6 +109,7 @@ aclopAttr* aclopCreateAttr() {
   aclopAttr* attr = FreeList<aclopAttr>::take();
   attr->magic = aclopAttr::kMagic;
   attr->used = 0;
+  attr->stamp = Stamp::next();
   return attr;
 }
 

@@ -56,9 +56,7 @@ at::Tensor Operands::in(size_t i) {
   return state.plain;
 }
 
-at::Tensor Operands::in_any(size_t i) {
-  return in_[i].channels_last ? rows_alias(inputs_[i].data, inputs_[i]) : in(i);
-}
+at::Tensor Operands::in_any(size_t i) { return in_[i].channels_last ? rows_alias(inputs_[i].data, inputs_[i]) : in(i); }
 
 at::Tensor Operands::in_channels_last(size_t i) {
   const OperandView& v = inputs_[i];

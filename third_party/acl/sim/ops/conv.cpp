@@ -29,8 +29,8 @@ ConvAttrs read_attrs(OpContext& c, int64_t rank) {
   ConvAttrs a;
   a.stride = spatial_part(attrs.integers("strides"), rank, 1);
   a.dilation = spatial_part(attrs.integers("dilations"), rank, 1);
-  a.output_padding = spatial_part(attrs.has("output_padding") ? attrs.integers("output_padding") : std::vector<int64_t>{},
-                                  rank, 0);
+  a.output_padding =
+      spatial_part(attrs.has("output_padding") ? attrs.integers("output_padding") : std::vector<int64_t>{}, rank, 0);
   a.groups = attrs.integer("groups", 1);
   const std::vector<int64_t> pads = attrs.integers("pads");
   if (pads.empty()) {
@@ -50,9 +50,8 @@ ConvAttrs read_attrs(OpContext& c, int64_t rank) {
 
 // x, filter and y in logical dims; for gradients the missing one is only a shape.
 ConvShape shape_of(at::IntArrayRef x, at::IntArrayRef w, at::IntArrayRef y, const ConvAttrs& a) {
-  return {x[0],        x[1],        x[2],         x[3],         w[0],          y[2],         y[3],
-          w[2],        w[3],        a.stride[0],  a.stride[1],  a.padding[0],  a.padding[1], a.dilation[0],
-          a.dilation[1]};
+  return {x[0], x[1],        x[2],        x[3],         w[0],         y[2],          y[3],         w[2],
+          w[3], a.stride[0], a.stride[1], a.padding[0], a.padding[1], a.dilation[0], a.dilation[1]};
 }
 
 bool runs_on_rows(const at::Tensor& x, const ConvAttrs& a) { return is_image(x) && a.groups == 1; }
@@ -63,9 +62,7 @@ bool gathers_well(const ConvShape& s) { return s.pointwise() || s.kw * s.c >= 25
 bool computes_in_float(const at::Tensor& t) { return t.scalar_type() == at::kFloat || is_low_precision(t); }
 
 // An image operand in channels-last, widened; other ranks as they are.
-at::Tensor operand(OpContext& c, size_t i) {
-  return widen(is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i));
-}
+at::Tensor operand(OpContext& c, size_t i) { return widen(is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i)); }
 
 // Where the result goes: output memory itself, or fp32 scratch which store() narrows into it.
 at::Tensor float_target(OpContext& c, at::ScalarType dtype) {
@@ -84,8 +81,8 @@ void convolve(OpContext& c, bool transposed, const at::Tensor& x, const at::Tens
   if (x.scalar_type() == dtype) {
     c.place_next_allocation(0);
   }
-  at::Tensor y = at::convolution(x, w, some(bias), a.stride, a.padding, a.dilation, transposed, a.output_padding,
-                                 a.groups);
+  at::Tensor y =
+      at::convolution(x, w, some(bias), a.stride, a.padding, a.dilation, transposed, a.output_padding, a.groups);
   c.set_out(0, y.scalar_type() == dtype ? y : y.to(dtype));
 }
 
@@ -119,9 +116,9 @@ void gradient(OpContext& c, bool of_input, const at::Tensor& dy, const at::Tenso
   if (dy.scalar_type() == dtype) {
     c.place_next_allocation(0);
   }
-  auto [dx, dw, db] = at::convolution_backward(dy, x, w, at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
-                                               false, std::vector<int64_t>(a.stride.size(), 0), a.groups,
-                                               {of_input, !of_input, false});
+  auto [dx, dw, db] =
+      at::convolution_backward(dy, x, w, at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation, false,
+                               std::vector<int64_t>(a.stride.size(), 0), a.groups, {of_input, !of_input, false});
   const at::Tensor& result = of_input ? dx : dw;
   c.set_out(0, result.scalar_type() == dtype ? result : result.to(dtype));
 }
@@ -180,24 +177,66 @@ void bias_add_grad_op(OpContext& c) {
   at::sum_out(db, dy, dims, false, db.scalar_type());
 }
 
-const std::vector<std::string> kAttrs = {"strides:ints", "pads:ints", "dilations:ints", "groups:int",
+const std::vector<std::string> kAttrs = {"strides:ints",    "pads:ints",    "dilations:ints",     "groups:int",
                                          "data_format:str", "offset_x:int", "output_padding:ints"};
 const std::vector<DtypeSet> kSizeFirst = {kIntTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes};
 const std::vector<DtypeSet> kSizeSecond = {kFloatTypes, kIntTypes, kFloatTypes};
 
-SIM_OP(Conv2D).inputs(2, 4).dtypes(kFloatTypes).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
-SIM_OP(Conv3D).inputs(2, 4).dtypes(kFloatTypes).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
-SIM_OP(Conv2DTranspose).inputs(3, 5).dtypes(kSizeFirst).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv2D)
+    .inputs(2, 4)
+    .dtypes(kFloatTypes)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
+    .run(conv_forward_op);
+SIM_OP(Conv3D)
+    .inputs(2, 4)
+    .dtypes(kFloatTypes)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
+    .run(conv_forward_op);
+SIM_OP(Conv2DTranspose)
+    .inputs(3, 5)
+    .dtypes(kSizeFirst)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_transpose_op);
-SIM_OP(Conv3DTranspose).inputs(3, 5).dtypes(kSizeFirst).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv3DTranspose)
+    .inputs(3, 5)
+    .dtypes(kSizeFirst)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_transpose_op);
-SIM_OP(Conv2DBackpropInput).inputs(3).dtypes(kSizeFirst).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv2DBackpropInput)
+    .inputs(3)
+    .dtypes(kSizeFirst)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_backprop_input_op);
-SIM_OP(Conv3DBackpropInput).inputs(3).dtypes(kSizeFirst).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv3DBackpropInput)
+    .inputs(3)
+    .dtypes(kSizeFirst)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_backprop_input_op);
-SIM_OP(Conv2DBackpropFilter).inputs(3).dtypes(kSizeSecond).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv2DBackpropFilter)
+    .inputs(3)
+    .dtypes(kSizeSecond)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_backprop_filter_op);
-SIM_OP(Conv3DBackpropFilter).inputs(3).dtypes(kSizeSecond).attrs(kAttrs).require({"strides", "pads"}).on_cube()
+SIM_OP(Conv3DBackpropFilter)
+    .inputs(3)
+    .dtypes(kSizeSecond)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube()
     .run(conv_backprop_filter_op);
 SIM_OP(BiasAddGrad).inputs(1).dtypes(kFloatTypes).attrs({"data_format:str"}).run(bias_add_grad_op);
 

@@ -1,5 +1,5 @@
-// See conv_rows.h. Work is split over output rows (forward, data gradient) or over columns of the filter (filter
-// gradient), never over the summed dimension, so results do not depend on the number of threads.
+// See conv_rows.h. Work is split over output rows (forward), images (data gradient) or columns of the filter (filter
+// gradient), never over the summed dimension, so that threads have no partial sums to join.
 
 #include "conv_rows.h"
 
@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "gemm.h"
 
@@ -18,15 +19,18 @@ namespace {
 struct FreeDeleter {
   void operator()(float* p) const { std::free(p); }
 };
-using Scratch = std::unique_ptr<float[], FreeDeleter>;
 
 // Per-thread buffer that grows to the largest request and is kept: chunks are small and come in every step.
 float* chunk_buffer(int64_t floats) {
-  static thread_local Scratch buffer;
+  static thread_local std::unique_ptr<float[], FreeDeleter> buffer;
   static thread_local int64_t capacity = 0;
   if (floats > capacity) {
-    buffer.reset(static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64)));
-    capacity = floats;
+    const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+    buffer.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+    capacity = buffer ? floats : 0;
+    if (!buffer) {
+      throw std::bad_alloc();
+    }
   }
   return buffer.get();
 }
@@ -35,9 +39,7 @@ struct Pixel {
   int64_t n, y, x;
 };
 
-Pixel pixel_at(const ConvShape& s, int64_t row) {
-  return {row / (s.oh * s.ow), row / s.ow % s.oh, row % s.ow};
-}
+Pixel pixel_at(const ConvShape& s, int64_t row) { return {row / (s.oh * s.ow), row / s.ow % s.oh, row % s.ow}; }
 
 void advance(const ConvShape& s, Pixel& p) {
   if (++p.x == s.ow) {
@@ -107,9 +109,7 @@ void scatter_add(const ConvShape& s, const float* rows_grad, int64_t row0, int64
 }
 
 // Rows per chunk: long enough to pay for packing the filter again, short enough to stay near the core.
-int64_t chunk_rows(int64_t depth) {
-  return std::clamp<int64_t>((int64_t{1} << 19) / depth, 256, 512);
-}
+int64_t chunk_rows(int64_t depth) { return std::clamp<int64_t>((int64_t{1} << 19) / depth, 256, 512); }
 
 void fill_bias(const float* bias, int64_t rows, int64_t o, float* y) {
   for (int64_t r = 0; r < rows; ++r) {

@@ -7,8 +7,8 @@
 namespace acl_sim {
 
 struct ConvShape {
-  int64_t n, c, h, w;    // input
-  int64_t o, oh, ow;     // output
+  int64_t n, c, h, w;  // input
+  int64_t o, oh, ow;   // output
   int64_t kh, kw, sh, sw, ph, pw, dh, dw;
 
   int64_t rows() const { return n * oh * ow; }

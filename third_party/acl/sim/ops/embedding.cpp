@@ -17,8 +17,11 @@ void embedding_dense_grad(OpContext& c) {
                                         c.attrs().boolean("scale_grad_by_freq", false)));
 }
 
-SIM_OP(EmbeddingDenseGrad).inputs(2).dtypes({kFloatTypes, kIntTypes})
-    .attrs({"num_weights:int", "padding_idx:int", "scale_grad_by_freq:bool"}).require({"num_weights"})
+SIM_OP(EmbeddingDenseGrad)
+    .inputs(2)
+    .dtypes({kFloatTypes, kIntTypes})
+    .attrs({"num_weights:int", "padding_idx:int", "scale_grad_by_freq:bool"})
+    .require({"num_weights"})
     .run(embedding_dense_grad);
 
 }  // namespace

@@ -94,13 +94,16 @@ void div_scalar(OpContext& c) {
   for_each<1>(c, [&](Row& r, size_t) { at::div_out(r.out, r.x, at::scalar_tensor(s, at::kDouble)); });
 }
 void add_scalar_list(OpContext& c) {
-  for_each<1>(c, [&](Row& r, size_t k) { at::add_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble), 1); });
+  for_each<1>(
+      c, [&](Row& r, size_t k) { at::add_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble), 1); });
 }
 void mul_scalar_list(OpContext& c) {
-  for_each<1>(c, [&](Row& r, size_t k) { at::mul_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble)); });
+  for_each<1>(c,
+              [&](Row& r, size_t k) { at::mul_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble)); });
 }
 void div_scalar_list(OpContext& c) {
-  for_each<1>(c, [&](Row& r, size_t k) { at::div_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble)); });
+  for_each<1>(c,
+              [&](Row& r, size_t k) { at::div_out(r.out, r.x, at::scalar_tensor(scalar_at<1>(c, k), at::kDouble)); });
 }
 void sqrt_list(OpContext& c) {
   for_each<1>(c, [](Row& r, size_t) { at::sqrt_out(r.out, r.x); });

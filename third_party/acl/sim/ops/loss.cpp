@@ -1,5 +1,5 @@
-// Losses and their gradients. libtorch's out= forms of the reducing ones resize their result, which device memory cannot,
-// so those results are copied. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
+// Losses and their gradients. libtorch's out= forms of the reducing ones resize their result, which device memory
+// cannot, so those results are copied. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
 
 #include <ATen/core/Reduction.h>
 
@@ -51,9 +51,7 @@ void nll_loss_grad(OpContext& c) {
   }
 }
 
-void mse_loss(OpContext& c) {
-  c.out(0).copy_(at::mse_loss(c.in(0), c.in(1), reduction(c)));
-}
+void mse_loss(OpContext& c) { c.out(0).copy_(at::mse_loss(c.in(0), c.in(1), reduction(c))); }
 
 // inputs predict, label, dout
 void mse_loss_grad(OpContext& c) {
@@ -103,7 +101,10 @@ const std::vector<std::string> kSigma = {"reduction:str", "sigma:float"};
 const std::vector<std::string> kDelta = {"reduction:str", "delta:float"};
 
 SIM_OP(NLLLoss).inputs(2, 3).outputs(2).dtypes({kFloatTypes, kIntTypes, kFloatTypes}).attrs(kClassAttrs).run(nll_loss);
-SIM_OP(NLLLossGrad).inputs(5).dtypes({kFloatTypes, kFloatTypes, kIntTypes, kFloatTypes, kFloatTypes}).attrs(kClassAttrs)
+SIM_OP(NLLLossGrad)
+    .inputs(5)
+    .dtypes({kFloatTypes, kFloatTypes, kIntTypes, kFloatTypes, kFloatTypes})
+    .attrs(kClassAttrs)
     .run(nll_loss_grad);
 SIM_OP(MseLoss).inputs(2).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss);
 SIM_OP(MseLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss_grad);

@@ -49,9 +49,18 @@ void dot(OpContext& c) {
   c.out(0).copy_(at::dot(widen(c.in(0)).reshape(-1), widen(c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
 }
 
-SIM_OP(MatMulV2).inputs(2, 3).dtypes(kNumericTypes)
-    .attrs({"transpose_x1:bool", "transpose_x2:bool", "offset_x:int"}).on_cube().run(mat_mul);
-SIM_OP(MatMul).inputs(2, 3).dtypes(kNumericTypes).attrs({"transpose_x1:bool", "transpose_x2:bool"}).on_cube().run(mat_mul);
+SIM_OP(MatMulV2)
+    .inputs(2, 3)
+    .dtypes(kNumericTypes)
+    .attrs({"transpose_x1:bool", "transpose_x2:bool", "offset_x:int"})
+    .on_cube()
+    .run(mat_mul);
+SIM_OP(MatMul)
+    .inputs(2, 3)
+    .dtypes(kNumericTypes)
+    .attrs({"transpose_x1:bool", "transpose_x2:bool"})
+    .on_cube()
+    .run(mat_mul);
 SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube().run(batch_mat_mul);
 SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube().run(gemm);
 SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube().run(dot);

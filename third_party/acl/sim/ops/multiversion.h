@@ -3,7 +3,8 @@
 // functions over pointers only; whatever they call must be inlined into them.
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define SIM_MULTIVERSION __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3")))
+#define SIM_MULTIVERSION \
+  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), optimize("O3")))
 #else
 #define SIM_MULTIVERSION
 #endif

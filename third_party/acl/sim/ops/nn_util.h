@@ -12,13 +12,9 @@ inline bool is_low_precision(const at::Tensor& t) {
 }
 
 // fp16 and bf16 as fp32, in the same strides; everything else as it is.
-inline at::Tensor widen(const at::Tensor& t) {
-  return t.defined() && is_low_precision(t) ? t.to(at::kFloat) : t;
-}
+inline at::Tensor widen(const at::Tensor& t) { return t.defined() && is_low_precision(t) ? t.to(at::kFloat) : t; }
 
-inline at::Tensor optional_in(OpContext& c, size_t i) {
-  return c.has_input(i) ? c.in(i) : at::Tensor();
-}
+inline at::Tensor optional_in(OpContext& c, size_t i) { return c.has_input(i) ? c.in(i) : at::Tensor(); }
 
 inline std::optional<at::Tensor> some(const at::Tensor& t) {
   return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt;

@@ -40,8 +40,8 @@ SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int
   }
 }
 
-SIM_MULTIVERSION void block_gradient_sums(const float* __restrict dy, const float* __restrict x, int64_t rows, int64_t c,
-                                          const float* __restrict mean, float* __restrict sum_dy,
+SIM_MULTIVERSION void block_gradient_sums(const float* __restrict dy, const float* __restrict x, int64_t rows,
+                                          int64_t c, const float* __restrict mean, float* __restrict sum_dy,
                                           float* __restrict sum_dy_x) {
   for (int64_t j = 0; j < c; ++j) {
     sum_dy[j] = 0;

@@ -19,7 +19,9 @@ class Lists {
   size_t numbers() const { return lists_ * n_; }  // index of the first input behind the lists
 
   // Input k of list l, to be read.
-  at::Tensor read(size_t l, size_t k) const { return flat(rows(k) ? c_.in_channels_last(l * n_ + k) : c_.in(l * n_ + k)); }
+  at::Tensor read(size_t l, size_t k) const {
+    return flat(rows(k) ? c_.in_channels_last(l * n_ + k) : c_.in(l * n_ + k));
+  }
   // The same as output k of output list o, holding the input's values.
   at::Tensor update(size_t l, size_t o, size_t k) const {
     const at::Tensor before = read(l, k);
@@ -82,18 +84,29 @@ void fused_adam(OpContext& c) {
     }
     const std::vector<at::Tensor> step = {c.in(steps * lists.size() + k)};
     if (decoupled) {
-      at::_fused_adamw_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale, overflow);
+      at::_fused_adamw_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                        overflow);
     } else {
-      at::_fused_adam_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale, overflow);
+      at::_fused_adam_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                       overflow);
     }
   }
 }
 
-SIM_OP(FusedSgd).inputs(6, kManyInputs).outputs(2, kManyInputs).dtypes(kFloatTypes)
+SIM_OP(FusedSgd)
+    .inputs(6, kManyInputs)
+    .outputs(2, kManyInputs)
+    .dtypes(kFloatTypes)
     .attrs({"tensors:int", "with_momentum:bool", "nesterov:bool", "maximize:bool", "is_first_step:bool"})
-    .require({"tensors"}).run(fused_sgd);
-SIM_OP(FusedAdam).inputs(10, kManyInputs).outputs(4, kManyInputs).dtypes(kFloatTypes)
-    .attrs({"tensors:int", "amsgrad:bool", "decoupled:bool", "maximize:bool"}).require({"tensors"}).run(fused_adam);
+    .require({"tensors"})
+    .run(fused_sgd);
+SIM_OP(FusedAdam)
+    .inputs(10, kManyInputs)
+    .outputs(4, kManyInputs)
+    .dtypes(kFloatTypes)
+    .attrs({"tensors:int", "amsgrad:bool", "decoupled:bool", "maximize:bool"})
+    .require({"tensors"})
+    .run(fused_adam);
 
 }  // namespace
 }  // namespace acl_sim

@@ -136,29 +136,64 @@ void adaptive_max_pool_grad(OpContext& c) {
 
 const std::vector<std::string> kMaxAttrs = {"ksize:ints", "strides:ints",   "pads:ints",      "dilation:ints",
                                             "dtype:int",  "ceil_mode:bool", "data_format:str"};
-const std::vector<std::string> kAvgAttrs = {"ksize:ints",         "strides:ints",     "pads:ints",
-                                            "padding_mode:str",   "data_format:str",  "global_pooling:bool",
-                                            "ceil_mode:bool",     "exclusive:bool",   "divisor_override:int",
-                                            "count_include_pad:bool"};
+const std::vector<std::string> kAvgAttrs = {
+    "ksize:ints",          "strides:ints",   "pads:ints",      "padding_mode:str",     "data_format:str",
+    "global_pooling:bool", "ceil_mode:bool", "exclusive:bool", "divisor_override:int", "count_include_pad:bool"};
 const std::vector<DtypeSet> kGradTypes = {kRealTypes, kRealTypes, kIntTypes};
 const std::vector<DtypeSet> kShapeFirst = {kIntTypes, kFloatTypes};
 
-SIM_OP(MaxPoolWithArgmaxV3).inputs(1).outputs(2).dtypes(kRealTypes).attrs(kMaxAttrs).require({"ksize", "strides", "pads"})
+SIM_OP(MaxPoolWithArgmaxV3)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealTypes)
+    .attrs(kMaxAttrs)
+    .require({"ksize", "strides", "pads"})
     .run(max_pool);
-SIM_OP(MaxPoolGradWithArgmaxV3).inputs(3).dtypes(kGradTypes).attrs(kMaxAttrs).require({"ksize", "strides", "pads"})
+SIM_OP(MaxPoolGradWithArgmaxV3)
+    .inputs(3)
+    .dtypes(kGradTypes)
+    .attrs(kMaxAttrs)
+    .require({"ksize", "strides", "pads"})
     .run(max_pool_grad);
-SIM_OP(MaxPool3DWithArgmaxV2).inputs(1).outputs(2).dtypes(kRealTypes).attrs(kMaxAttrs)
-    .require({"ksize", "strides", "pads"}).run(max_pool_3d);
-SIM_OP(MaxPool3DGradWithArgmax).inputs(3).dtypes(kGradTypes).attrs(kMaxAttrs).require({"ksize", "strides", "pads"})
+SIM_OP(MaxPool3DWithArgmaxV2)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealTypes)
+    .attrs(kMaxAttrs)
+    .require({"ksize", "strides", "pads"})
+    .run(max_pool_3d);
+SIM_OP(MaxPool3DGradWithArgmax)
+    .inputs(3)
+    .dtypes(kGradTypes)
+    .attrs(kMaxAttrs)
+    .require({"ksize", "strides", "pads"})
     .run(max_pool_3d_grad);
 SIM_OP(AvgPoolV2).inputs(1).dtypes(kRealTypes).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool);
 SIM_OP(AvgPoolV2Grad).inputs(2).dtypes(kShapeFirst).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool_grad);
 SIM_OP(AvgPool3D).inputs(1).dtypes(kRealTypes).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool_3d);
-SIM_OP(AvgPool3DGrad).inputs(2).dtypes(kShapeFirst).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool_3d_grad);
-SIM_OP(AdaptiveAvgPool2d).inputs(1).dtypes(kFloatTypes).attrs({"output_size:ints"}).require({"output_size"})
+SIM_OP(AvgPool3DGrad)
+    .inputs(2)
+    .dtypes(kShapeFirst)
+    .attrs(kAvgAttrs)
+    .require({"ksize", "strides"})
+    .run(avg_pool_3d_grad);
+SIM_OP(AdaptiveAvgPool2d)
+    .inputs(1)
+    .dtypes(kFloatTypes)
+    .attrs({"output_size:ints"})
+    .require({"output_size"})
     .run(adaptive_avg_pool);
-SIM_OP(AdaptiveAvgPool2dGrad).inputs(1).dtypes(kFloatTypes).attrs({"orig_input_shape:ints"}).run(adaptive_avg_pool_grad);
-SIM_OP(AdaptiveMaxPool2d).inputs(1).outputs(2).dtypes(kFloatTypes).attrs({"output_size:ints"}).require({"output_size"})
+SIM_OP(AdaptiveAvgPool2dGrad)
+    .inputs(1)
+    .dtypes(kFloatTypes)
+    .attrs({"orig_input_shape:ints"})
+    .run(adaptive_avg_pool_grad);
+SIM_OP(AdaptiveMaxPool2d)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"output_size:ints"})
+    .require({"output_size"})
     .run(adaptive_max_pool);
 SIM_OP(AdaptiveMaxPool2dGrad).inputs(3).dtypes({kFloatTypes, kFloatTypes, kIntTypes}).run(adaptive_max_pool_grad);
 

@@ -67,9 +67,8 @@ void uniform(OpContext& c) {
     fill(y, s, [step](uint32_t a, uint32_t, bool) { return std::floor(unit_float(a) / step) * step; });
     return;
   }
-  fill(y, s, [](uint32_t a, uint32_t b, bool wide) {
-    return wide ? unit_double(a, b) : static_cast<double>(unit_float(a));
-  });
+  fill(y, s,
+       [](uint32_t a, uint32_t b, bool wide) { return wide ? unit_double(a, b) : static_cast<double>(unit_float(a)); });
 }
 
 // inputs shape, key, counter, alg; mean 0, variance 1
@@ -104,7 +103,8 @@ void uniform_int(OpContext& c) {
   for_words(s.seed, s.offset, y.numel(), [&](int64_t i, uint32_t a, uint32_t b) {
     const uint64_t word = (uint64_t{a} << 32) | b;
     // The high half of the product maps the word to the range without the low bits' bias of a remainder.
-    const uint64_t scaled = range == 0 ? word : static_cast<uint64_t>((static_cast<unsigned __int128>(word) * range) >> 64);
+    const uint64_t scaled =
+        range == 0 ? word : static_cast<uint64_t>((static_cast<unsigned __int128>(word) * range) >> 64);
     out[i] = static_cast<int64_t>(low + scaled);
   });
   if (!wide.is_same(y)) {
@@ -193,12 +193,19 @@ const std::vector<DtypeSet> kShapeKey = {kIntTypes};
 
 SIM_OP(StatelessRandomUniformV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(uniform);
 SIM_OP(StatelessRandomNormalV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(normal);
-SIM_OP(StatelessBernoulli).inputs(4).dtypes({kIntTypes, kFloatTypes, kIntTypes, kIntTypes}).attrs({"dtype:int"})
+SIM_OP(StatelessBernoulli)
+    .inputs(4)
+    .dtypes({kIntTypes, kFloatTypes, kIntTypes, kIntTypes})
+    .attrs({"dtype:int"})
     .run(bernoulli);
 SIM_OP(StatelessRandomUniformInt).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(uniform_int);
 SIM_OP(StatelessRandperm).inputs(3).dtypes(kShapeKey).attrs({"layout:int", "dtype:int"}).run(randperm);
-SIM_OP(MultinomialWithReplacement).inputs(3).dtypes({kFloatTypes, kIntTypes, kIntTypes})
-    .attrs({"numsamples:int", "replacement:bool"}).require({"numsamples"}).run(multinomial);
+SIM_OP(MultinomialWithReplacement)
+    .inputs(3)
+    .dtypes({kFloatTypes, kIntTypes, kIntTypes})
+    .attrs({"numsamples:int", "replacement:bool"})
+    .require({"numsamples"})
+    .run(multinomial);
 SIM_OP(MaskedScale).inputs(2).dtypes({kFloatTypes, kAllTypes}).attrs({"value:float"}).run(masked_scale);
 
 }  // namespace

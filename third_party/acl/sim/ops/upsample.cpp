@@ -21,14 +21,14 @@ void nearest(OpContext& c) {
 void nearest_grad(OpContext& c) {
   const at::Tensor dy = c.in_any(0);
   at::Tensor dx = c.out_as(0, dy);
-  at::upsample_nearest2d_backward_out(dx, dy, {dy.size(2), dy.size(3)}, dx.sizes(), scale(c, 0),
-                                      scale(c, 1));
+  at::upsample_nearest2d_backward_out(dx, dy, {dy.size(2), dy.size(3)}, dx.sizes(), scale(c, 0), scale(c, 1));
 }
 
 void bilinear(OpContext& c) {
   const at::Tensor x = c.in_any(0);
   at::Tensor y = c.out_as(0, x);
-  at::upsample_bilinear2d_out(y, x, c.in_values(1), c.attrs().boolean("align_corners", false), scale(c, 0), scale(c, 1));
+  at::upsample_bilinear2d_out(y, x, c.in_values(1), c.attrs().boolean("align_corners", false), scale(c, 0),
+                              scale(c, 1));
 }
 
 // inputs grads, size of the original image

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/stamp.h"
+
 namespace acl_sim {
 
 const char* attr_type_name(AttrType type) {
@@ -60,5 +62,6 @@ char* aclopAttr::add(acl_sim::AttrType type, const char* name, size_t value_byte
   at += name_room;
   if (value_room) std::memset(at + value_room - 8, 0, 8);
   used = static_cast<uint32_t>(total);
+  stamp = acl_sim::Stamp::next();
   return at;
 }

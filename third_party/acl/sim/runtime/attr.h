@@ -48,6 +48,7 @@ struct aclopAttr {
   uint32_t magic = 0;
   uint32_t used = 0;
   aclopAttr* next_free = nullptr;
+  uint64_t stamp = 0;           // number of this content
   std::vector<uint64_t> words;  // keeps its room over reuse
 
   bool valid() const { return magic == kMagic; }

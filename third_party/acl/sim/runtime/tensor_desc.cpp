@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/stamp.h"
+
 void aclTensorDesc::set_dims(int count, const int64_t* values) {
   ndim = count;
   if (count <= kInline) {
@@ -9,6 +11,11 @@ void aclTensorDesc::set_dims(int count, const int64_t* values) {
   } else {
     large.assign(values, values + count);
   }
+}
+
+void aclTensorDesc::renew() {
+  stamp = acl_sim::Stamp::next();
+  launched.store(false, std::memory_order_relaxed);
 }
 
 namespace acl_sim {

@@ -3,6 +3,7 @@
 
 #include <acl/acl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,7 +29,12 @@ struct aclTensorDesc {
 
   const int64_t* dims() const { return ndim <= kInline ? small : large.data(); }
   void set_dims(int count, const int64_t* values);
+  // Number of this content: a new one whenever what an operator is compiled for may have changed.
+  uint64_t stamp = 0;
+  mutable std::atomic<bool> launched{false};  // with this stamp
+
   bool valid() const { return magic == kMagic; }
+  void renew();
 };
 
 struct aclDataBuffer {

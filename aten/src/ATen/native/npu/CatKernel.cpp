@@ -1,5 +1,6 @@
 // Concatenation, and rearrangements of whole tensors: flip, roll, repeat.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -30,6 +31,8 @@ void concatenate(Form& op, const ITensorListRef& list, int64_t dim) {
   const auto facts = op.meta(list, dim);
   const Tensor& result = op.result(0);
   if (result.numel() == 0) return;
+  at::assert_no_internal_overlap(result);
+  for (const Tensor& t : tensors) at::assert_no_overlap(result, t);
   // A channels-last result is put together in memory order, where the dimension has another place.
   const bool reorder = !result.is_contiguous() && is_dense(result);
   const DimVector order = reorder ? memory_order(result.sizes(), result.strides()) : every_dim(result);
@@ -82,6 +85,8 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  TORCH_CHECK_INDEX(self.dim() > 0 || dims.empty(), "Dimension specified as ", dims[0],
+                    " but tensor has no dimensions");
   DimVector axes(dims);
   at::maybe_wrap_dims(axes, self.dim());
   DeviceOf guard(self);

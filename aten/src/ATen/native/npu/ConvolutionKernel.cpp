@@ -22,8 +22,12 @@ struct ConvParams {
   bool transposed;
 
   ConvParams(size_t rank, IntArrayRef s, IntArrayRef p, IntArrayRef d, IntArrayRef o, int64_t g, bool t)
-      : stride(spatial(s, rank)), padding(spatial(p, rank)), dilation(spatial(d, rank)),
-        output_padding(spatial(o, rank)), groups(g), transposed(t) {
+      : stride(spatial(s, rank)),
+        padding(spatial(p, rank)),
+        dilation(spatial(d, rank)),
+        output_padding(spatial(o, rank)),
+        groups(g),
+        transposed(t) {
     if (rank == 1) {
       stride.insert(stride.begin(), 1);
       padding.insert(padding.begin(), 0);
@@ -66,11 +70,7 @@ void plain(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvParam
 // y = the data gradient of a convolution with filter w at dy: also the transposed convolution
 void backprop_input(const Tensor& dy, const Tensor& w, const ConvParams& p, const Tensor& dx) {
   OpCommand cmd;
-  cmd.Name(p.volume() ? "Conv3DBackpropInput" : "Conv2DBackpropInput")
-      .Input(dx.sizes())
-      .Input(w)
-      .Input(dy)
-      .Output(dx);
+  cmd.Name(p.volume() ? "Conv3DBackpropInput" : "Conv2DBackpropInput").Input(dx.sizes()).Input(w).Input(dy).Output(dx);
   p.attach(cmd);
   cmd.Run();
 }
@@ -106,7 +106,8 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   TORCH_CHECK(input.dim() >= 3 && input.dim() <= 5, "convolution: expected an input of 3 to 5 dimensions, got ",
               input.sizes());
   const Tensor x = lifted(input), w = lifted(weight), b = bias.value_or(Tensor());
-  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups, transposed);
+  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups,
+                     transposed);
   DimVector sizes;
   if (transposed) {
     const auto out = conv_input_size(x.sizes(), w.sizes(), p.padding, p.output_padding, p.stride, p.dilation, groups);
@@ -129,7 +130,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
                                                         std::array<bool, 3> output_mask) {
   DeviceOf guard(input);
   const Tensor x = lifted(input), w = lifted(weight), dy = lifted(grad_output);
-  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups, transposed);
+  const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups,
+                     transposed);
   const bool empty = dy.numel() == 0 || x.numel() == 0;
   const auto fresh = [&](const Tensor& like) {
     return empty ? at::zeros(like.sizes(), like.options()) : empty_as(like);

@@ -1,10 +1,10 @@
 // New tensors and their first contents.
 
-#include <ATen/Dispatch_v2.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/HostScalar.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <NPUNativeFunctions.h>
 
@@ -15,13 +15,6 @@ namespace {
 void check_factory(std::optional<Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(layout.value_or(kStrided) == kStrided, "npu tensors have the strided layout, not ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-}
-
-// Upstream refuses to fill with a number that overflows the dtype.
-void check_fits(const Scalar& value, ScalarType dtype) {
-  AT_DISPATCH_V2(dtype, "fill", AT_WRAP([&] { static_cast<void>(value.to<scalar_t>()); }),
-                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), kHalf, kBFloat16, kBool,
-                 kComplexHalf);
 }
 
 // Fills memory of any strides with one value.

@@ -1,6 +1,6 @@
 // Operators over lists of tensors, as optimizers and gradient clipping use them: one IR operator for a whole list where
-// all tensors are contiguous floating-point tensors of one dtype on one device; upstream's loop over the single operators
-// for anything else.
+// all tensors are contiguous floating-point tensors of one dtype on one device; upstream's loop over the single
+// operators for anything else.
 
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/native/npu/frame/Allocate.h>

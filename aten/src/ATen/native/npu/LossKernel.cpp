@@ -20,8 +20,9 @@ namespace {
 struct Pair {
   Tensor input, target;
   Pair(const Tensor& a, const Tensor& b) {
-    TORCH_CHECK(a.device() == b.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
-                a.device(), " and ", b.device(), "!");
+    TORCH_CHECK(a.device() == b.device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ", a.device(), " and ",
+                b.device(), "!");
     const ScalarType type = at::result_type(a, b);
     const DimVector sizes = infer_size_dimvector(a.sizes(), b.sizes());
     input = cast(a, type).expand(sizes);

@@ -10,8 +10,8 @@ namespace at::native::npu {
 
 // A vector is a matrix of one column.
 Tensor addmv(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
-  TORCH_CHECK(mat.dim() == 2 && vec.dim() == 1 && self.dim() <= 1,
-              "vector + matrix @ vector expected, got ", self.dim(), ", ", mat.dim(), ", ", vec.dim());
+  TORCH_CHECK(mat.dim() == 2 && vec.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ",
+              self.dim(), ", ", mat.dim(), ", ", vec.dim());
   TORCH_CHECK(mat.size(1) == vec.size(0) && (self.dim() == 0 || self.numel() == 1 || self.size(0) == mat.size(0)),
               "size mismatch, got input (", self.numel(), "), mat (", mat.size(0), "x", mat.size(1), "), vec (",
               vec.size(0), ")");

@@ -68,8 +68,14 @@ void normalize(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   } else {
     TORCH_CHECK(running_mean.defined() && running_var.defined(),
                 "running_mean and running_var must be defined in evaluation mode");
-    cmd.Name("BNInfer").Input(x).Input(scale).Input(shift).Input(running_mean).Input(running_var).Output(y).Attr(
-        "epsilon", eps);
+    cmd.Name("BNInfer")
+        .Input(x)
+        .Input(scale)
+        .Input(shift)
+        .Input(running_mean)
+        .Input(running_var)
+        .Output(y)
+        .Attr("epsilon", eps);
     cmd.Run();
   }
 }
@@ -144,8 +150,10 @@ Triple layer_norm(const Tensor& input, IntArrayRef normalized_shape, const std::
                   const std::optional<Tensor>& bias, double eps) {
   DeviceOf guard(input);
   const int64_t rank = static_cast<int64_t>(normalized_shape.size()), outer = input.dim() - rank;
-  TORCH_CHECK(rank >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-              "element, but got normalized_shape = ", normalized_shape);
+  TORCH_CHECK(rank >= 1,
+              "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+              "element, but got normalized_shape = ",
+              normalized_shape);
   TORCH_CHECK(outer >= 0 && input.sizes().slice(static_cast<size_t>(outer)) == normalized_shape,
               "Given normalized_shape=", normalized_shape, ", expected input with shape [*, ",
               c10::Join(", ", normalized_shape), "], but got input of size", input.sizes());
@@ -162,9 +170,9 @@ Triple layer_norm(const Tensor& input, IntArrayRef normalized_shape, const std::
   return {y, mean, rstd};
 }
 
-Triple layer_norm_backward(const Tensor& grad_out, const Tensor& input, IntArrayRef normalized_shape, const Tensor& mean,
-                           const Tensor& rstd, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
-                           std::array<bool, 3> output_mask) {
+Triple layer_norm_backward(const Tensor& grad_out, const Tensor& input, IntArrayRef normalized_shape,
+                           const Tensor& mean, const Tensor& rstd, const std::optional<Tensor>& weight,
+                           const std::optional<Tensor>& bias, std::array<bool, 3> output_mask) {
   DeviceOf guard(input);
   const Tensor gamma = defined(weight);
   const ScalarType type = gamma.defined() ? gamma.scalar_type() : input.scalar_type();
@@ -185,12 +193,13 @@ Triple layer_norm_backward(const Tensor& grad_out, const Tensor& input, IntArray
           output_mask[2] && has_bias ? dbeta : Tensor()};
 }
 
-Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias, int64_t n,
-                  int64_t c, int64_t, int64_t group, double eps) {
+Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                  int64_t n, int64_t c, int64_t, int64_t group, double eps) {
   DeviceOf guard(input);
   check_channels(defined(weight), c, "weight");
   check_channels(defined(bias), c, "bias");
-  TORCH_CHECK(c % group == 0, "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
+  TORCH_CHECK(c % group == 0,
+              "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
               input.sizes(), " and num_groups=", group);
   const Tensor y = empty_as(input);
   const Tensor mean = empty_npu({n, group}, statistics_type(input), input.device());

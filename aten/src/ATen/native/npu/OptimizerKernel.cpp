@@ -93,8 +93,8 @@ void adam(const char* name, bool decoupled, TensorList params, TensorList grads,
 
 }  // namespace
 
-void fused_sgd_(TensorList self, TensorList grads, TensorList momentum_buffer_list, double weight_decay, double momentum,
-                double lr, double dampening, bool nesterov, bool maximize, bool is_first_step,
+void fused_sgd_(TensorList self, TensorList grads, TensorList momentum_buffer_list, double weight_decay,
+                double momentum, double lr, double dampening, bool nesterov, bool maximize, bool is_first_step,
                 const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   sgd(self, grads, momentum_buffer_list, weight_decay, momentum, {lr, {}}, dampening, nesterov, maximize, is_first_step,
       grad_scale, found_inf);

@@ -107,6 +107,7 @@ void check_mask(const Tensor& self, const Tensor& mask) {
 }
 
 void issue_masked_fill(const Tensor& self, const Tensor& mask, const Scalar& value, const Tensor& result) {
+  check_fits(value, self.scalar_type());
   if (result.numel() == 0) return;
   OpCommand cmd;
   cmd.Name("MaskedFill").Elementwise().Input(self).Input(mask).Input(value, self.scalar_type()).Output(result).Run();

@@ -15,7 +15,8 @@ namespace at::native::npu {
 Tensor adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
   DeviceOf guard(self);
   TORCH_CHECK(output_size.size() == 2, "adaptive_avg_pool2d: output_size must be 2");
-  TORCH_CHECK(self.dim() == 3 || self.dim() == 4, "adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got ", self.sizes());
+  TORCH_CHECK(self.dim() == 3 || self.dim() == 4, "adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got ",
+              self.sizes());
   DimVector sizes(self.sizes().begin(), self.sizes().end() - 2);
   sizes.append(output_size.begin(), output_size.end());
   const Tensor y = empty_npu(sizes, self.scalar_type(), self.device());

@@ -242,8 +242,8 @@ Tensor& log_normal_(Tensor& self, double mean, double std, std::optional<Generat
 Tensor& randperm_out(int64_t n, std::optional<Generator> generator, Tensor& out) {
   DeviceOf guard(out);
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  TORCH_CHECK(!generator.has_value() || generator->device().type() == out.device().type(), "Expected a '",
-              out.device(), "' generator device but found '", generator->device(), "'");
+  TORCH_CHECK(!generator.has_value() || generator->device().type() == out.device().type(), "Expected a '", out.device(),
+              "' generator device but found '", generator->device(), "'");
   out.resize_({n});
   if (n > 0) {
     const Position at = next_draw(generator, out);

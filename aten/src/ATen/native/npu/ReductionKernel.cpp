@@ -197,10 +197,11 @@ void _cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t
 Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   DeviceOf guard(self);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeComplex, "logcumsumexp_out_cpu");
+  const int64_t axis = wrapped(self, dim);
   Tensor result = empty_as(self);
   if (self.numel() == 0) return result;
   OpCommand cmd;
-  cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(wrapped(self, dim))).Output(result).Run();
+  cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(axis)).Output(result).Run();
   return result;
 }
 

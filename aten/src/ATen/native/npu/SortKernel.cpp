@@ -1,5 +1,6 @@
 // Order statistics, searching and counting.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
@@ -95,6 +96,10 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
                                           Tensor& indices) {
   DeviceOf guard(self);
   AlongDim found = along_dim("kthvalue()", self, dim, keepdim);
+  for (const Tensor* out : {&values, &indices}) {
+    at::assert_no_internal_overlap(*out);
+    at::assert_no_overlap(*out, self);
+  }
   TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(found.dim) : 1),
               "kthvalue(): selected number k out of range for dimension ", found.dim);
   if (found.values.numel() > 0) {

@@ -52,6 +52,10 @@ void write_cast(const Tensor& tensor, ScalarType dtype, void* data) {
                  NPU_ALL_TYPES);
 }
 
+void check_fits(const Scalar& value, ScalarType dtype) {
+  AT_DISPATCH_V2(dtype, "fill", AT_WRAP([&] { static_cast<void>(value.to<scalar_t>()); }), NPU_ALL_TYPES);
+}
+
 Scalar read_cpu_scalar(const Tensor& tensor) {
   Scalar value = read_scalar(tensor.const_data_ptr(), tensor.scalar_type());
   if (tensor.is_conj()) value = value.conj();

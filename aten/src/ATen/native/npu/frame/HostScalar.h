@@ -12,6 +12,8 @@ Scalar read_scalar(const void* data, ScalarType dtype);
 void write_scalar(const Scalar& value, ScalarType dtype, void* data);
 // The value of a CPU tensor with one element as `dtype`, converted as a cast converts: nothing is refused.
 void write_cast(const Tensor& tensor, ScalarType dtype, void* data);
+// Throws as upstream does when a number does not fit: what fills and masked fills refuse.
+void check_fits(const Scalar& value, ScalarType dtype);
 // The value of a CPU tensor with one element.
 Scalar read_cpu_scalar(const Tensor& tensor);
 

@@ -2,6 +2,7 @@
 // The functional, in-place and out= forms of a kernel around one of upstream's structured meta functions (or a rule
 // of MetaRules.h): the meta function states shape and dtype, these classes provide the outputs.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
@@ -22,6 +23,13 @@ void check_inplace(const Tensor& self, IntArrayRef sizes, const TensorOptions& o
 void resize_out(const Tensor& out, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options);
 // A new output; without strides it has the memory format of the options.
 Tensor new_output(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options);
+
+// Refuses an out= tensor that overlaps itself or, in part, an operand. TensorIterator does this for its operators.
+template <class... T>
+inline void check_overlap(const Tensor& out, const T&... operands) {
+  at::assert_no_internal_overlap(out);
+  (at::assert_no_partial_overlap(out, operands), ...);
+}
 
 template <class Rule>
 inline constexpr bool is_iterator_rule = std::is_base_of_v<TensorIteratorBase, Rule>;
