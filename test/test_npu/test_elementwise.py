@@ -38,6 +38,12 @@ def to_npu(t):
 
 
 class ElementwiseTest(unittest.TestCase):
+    def test_commands_of_other_ranks_are_not_reused(self):
+        # Prepared commands are found by operator, dtypes and shape; a 0-d one must not be taken for [1, 2, 3, 3].
+        for shape in ((1, 2, 3, 3), (), (1,), (1, 2), (), (1, 2, 3, 3)):
+            x = torch.full(shape, 3.0)
+            torch.testing.assert_close((x.npu() * x.npu()).cpu(), x * x)
+
     def same(self, actual, expected, note="", tolerance=None):
         self.assertEqual(actual.device.type, "npu", note)
         self.assertEqual(actual.dtype, expected.dtype, note)

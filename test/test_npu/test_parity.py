@@ -101,6 +101,10 @@ def resnet50() -> nn.Module:
 
 
 class TestParity(TestCase):
+    def setUp(self):
+        super().setUp()
+        torch.npu.reset_fallback_stats()
+
     def test_steps_of_resnet50(self):
         model = resnet50()
         cpu, last, npu = Run(model, "cpu"), Run(model, "cpu", torch.channels_last), Run(model, "npu:0")

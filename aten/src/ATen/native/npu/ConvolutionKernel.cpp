@@ -97,6 +97,16 @@ void backprop_filter(const Tensor& x, const Tensor& dy, const ConvParams& p, con
   cmd.Run();
 }
 
+bool same_image(IntArrayRef a, IntArrayRef b) { return a.slice(2) == b.slice(2); }
+
+// The part of `whole` that begins at its first element and has `sizes`.
+Tensor corner(Tensor whole, IntArrayRef sizes) {
+  for (size_t d = 2; d < sizes.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), 0, sizes[d]);
+  }
+  return whole;
+}
+
 }  // namespace
 
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
@@ -136,18 +146,38 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
   const auto fresh = [&](const Tensor& like) {
     return empty ? at::zeros(like.sizes(), like.options()) : empty_as(like);
   };
+  // What convolving dy gives. It exceeds x where output_padding reaches the stride (allowed below the dilation): the
+  // rest has no counterpart in x.
+  DimVector natural;
+  if (transposed && !empty) {
+    const auto sizes = conv_output_size(dy.sizes(), w.sizes(), p.padding, p.stride, p.dilation);
+    natural.assign(sizes.begin(), sizes.end());
+    natural[1] = x.size(1);
+  }
   Tensor dx, dw, db;
   if (output_mask[0]) {
     dx = fresh(x);
     if (!empty) {
-      transposed ? plain(dy, w, Tensor(), p, dx) : backprop_input(dy, w, p, dx);
+      if (transposed && !same_image(natural, x.sizes())) {
+        const Tensor whole = empty_npu(natural, x.scalar_type(), x.device());
+        plain(dy, w, Tensor(), p, whole);
+        dx.copy_(corner(whole, x.sizes()));
+      } else {
+        transposed ? plain(dy, w, Tensor(), p, dx) : backprop_input(dy, w, p, dx);
+      }
     }
     dx = input.dim() == 3 ? dx.squeeze(2) : dx;
   }
   if (output_mask[1]) {
     dw = fresh(w);
     if (!empty) {
-      transposed ? backprop_filter(dy, x, p, dw) : backprop_filter(x, dy, p, dw);
+      if (transposed && !same_image(natural, x.sizes())) {
+        const Tensor whole = at::zeros(natural, x.options());
+        corner(whole, x.sizes()).copy_(x);
+        backprop_filter(dy, whole, p, dw);
+      } else {
+        transposed ? backprop_filter(dy, x, p, dw) : backprop_filter(x, dy, p, dw);
+      }
     }
     dw = input.dim() == 3 ? dw.squeeze(2) : dw;
   }

@@ -6,7 +6,6 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUTaskQueue.h>
-#include <c10/util/DimVector.h>
 
 namespace at::native::npu {
 
@@ -17,11 +16,21 @@ namespace {
 constexpr size_t kMostOperands = 4;
 constexpr size_t kSlots = 512;  // a power of two
 
+constexpr size_t kMostDims = 8;  // commands of more are prepared each time
+
 struct Slot {
   const char* ir = nullptr;
-  uint32_t kind = 0;  // dtypes and count of operands
-  DimVector sizes;
+  uint32_t kind = 0;  // dtypes, count of operands, rank
+  std::array<int64_t, kMostDims> sizes{};
   c10::intrusive_ptr<Prepared> prepared;
+
+  bool holds(const char* name, uint32_t wanted, IntArrayRef dims) const {
+    if (ir != name || kind != wanted) return false;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (sizes[i] != dims[i]) return false;
+    }
+    return true;
+  }
 };
 
 // A thread's recent commands, and the data buffers that it hands to ACL, which reads them during the call.
@@ -98,19 +107,19 @@ void launch_plain(const char* ir, const TensorImpl& out, const TensorImpl* const
   const ScalarType in_dtype = typeMetaToScalarType(in[0]->dtype());
   const ScalarType out_dtype = typeMetaToScalarType(out.dtype());
   const IntArrayRef sizes = out.sizes();
-  const auto kind =
-      static_cast<uint32_t>(in_dtype) | static_cast<uint32_t>(out_dtype) << 8 | static_cast<uint32_t>(count) << 16;
+  const auto kind = static_cast<uint32_t>(in_dtype) | static_cast<uint32_t>(out_dtype) << 8 |
+                    static_cast<uint32_t>(count) << 16 | static_cast<uint32_t>(sizes.size()) << 24;
   uint64_t hash = reinterpret_cast<uint64_t>(ir) ^ kind * 0x9E3779B97F4A7C15ULL;
   for (const int64_t size : sizes) {
     hash = (hash ^ static_cast<uint64_t>(size)) * 0xFF51AFD7ED558CCDULL;
     hash ^= hash >> 29;
   }
   Slot& slot = state().slots[(hash ^ hash >> 17) & (kSlots - 1)];
-  if (C10_UNLIKELY(slot.ir != ir || slot.kind != kind || IntArrayRef(slot.sizes) != sizes)) {
+  if (C10_UNLIKELY(sizes.size() > kMostDims || !slot.holds(ir, kind, sizes))) {
     slot.prepared = prepare(in_dtype, out_dtype, sizes, count);
-    slot.ir = ir;
+    slot.ir = sizes.size() > kMostDims ? nullptr : ir;
     slot.kind = kind;
-    slot.sizes = sizes;
+    for (size_t i = 0; i < sizes.size() && i < kMostDims; ++i) slot.sizes[i] = sizes[i];
   }
   Task task;
   task.ir = ir;
