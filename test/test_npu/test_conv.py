@@ -97,7 +97,13 @@ class TestOtherRanks(unittest.TestCase):
                 check(self, lambda x, w, b: F.conv3d(x, w, b, **options), [randn(2, 4, 7, 8, 9), w, randn(6)])
 
     def test_transposed(self):
-        for options in ({}, {"stride": 2, "padding": 1, "output_padding": 1}, {"groups": 2, "stride": 3}):
+        beyond_the_stride = {"stride": 1, "padding": 2, "dilation": 3, "output_padding": 2}
+        for options in (
+            {},
+            {"stride": 2, "padding": 1, "output_padding": 1},
+            {"groups": 2, "stride": 3},
+            beyond_the_stride,
+        ):
             groups = options.get("groups", 1)
             with self.subTest(**options):
                 check(
