@@ -83,11 +83,11 @@ class OpContext {
 // Type sets for OpDef::dtypes.
 using DtypeSet = uint64_t;  // bit n stands for aclDataType n
 constexpr DtypeSet dtype_bit(aclDataType t) { return DtypeSet{1} << static_cast<unsigned>(t); }
-extern const DtypeSet kFloatTypes;     // fp16 fp32 fp64 bf16
-extern const DtypeSet kIntTypes;       // int8..int64, uint8..uint64
-extern const DtypeSet kRealTypes;      // float and int types
-extern const DtypeSet kNumericTypes;   // real and complex types
-extern const DtypeSet kAllTypes;       // numeric and bool
+extern const DtypeSet kFloatTypes;    // fp16 fp32 fp64 bf16
+extern const DtypeSet kIntTypes;      // int8..int64, uint8..uint64
+extern const DtypeSet kRealTypes;     // float and int types
+extern const DtypeSet kNumericTypes;  // real and complex types
+extern const DtypeSet kAllTypes;      // numeric and bool
 
 // Runs without tensors when every operand is contiguous, plainly stored, of one size, and small: a, b, ... are
 // aliases, n the element count. All operands have the given dtype, except that a function given to tiny_to_bool writes
@@ -109,18 +109,53 @@ struct OpDef {
   bool on_ai_cpu = false;
 
   OpDef& inputs(int n) { return inputs(n, n); }
-  OpDef& inputs(int least, int most) { min_inputs = least; max_inputs = most; return *this; }
+  OpDef& inputs(int least, int most) {
+    min_inputs = least;
+    max_inputs = most;
+    return *this;
+  }
   OpDef& outputs(int n) { return outputs(n, n); }
-  OpDef& outputs(int least, int most) { min_outputs = least; max_outputs = most; return *this; }
-  OpDef& dtypes(DtypeSet all) { input_dtypes = {all}; return *this; }
-  OpDef& dtypes(std::vector<DtypeSet> each) { input_dtypes = std::move(each); return *this; }
-  OpDef& attrs(std::vector<std::string> names) { attr_names = std::move(names); return *this; }
-  OpDef& require(std::vector<std::string> names) { required_attrs = std::move(names); return *this; }
-  OpDef& on_cube() { cube = true; return *this; }
-  OpDef& ai_cpu() { on_ai_cpu = true; return *this; }
-  OpDef& tiny(TinyFn fn) { tiny_fn = fn; return *this; }
-  OpDef& tiny_to_bool(TinyFn fn) { tiny_makes_bool = true; return tiny(fn); }
-  OpDef& run(void (*fn)(OpContext&)) { run_fn = fn; return *this; }
+  OpDef& outputs(int least, int most) {
+    min_outputs = least;
+    max_outputs = most;
+    return *this;
+  }
+  OpDef& dtypes(DtypeSet all) {
+    input_dtypes = {all};
+    return *this;
+  }
+  OpDef& dtypes(std::vector<DtypeSet> each) {
+    input_dtypes = std::move(each);
+    return *this;
+  }
+  OpDef& attrs(std::vector<std::string> names) {
+    attr_names = std::move(names);
+    return *this;
+  }
+  OpDef& require(std::vector<std::string> names) {
+    required_attrs = std::move(names);
+    return *this;
+  }
+  OpDef& on_cube() {
+    cube = true;
+    return *this;
+  }
+  OpDef& ai_cpu() {
+    on_ai_cpu = true;
+    return *this;
+  }
+  OpDef& tiny(TinyFn fn) {
+    tiny_fn = fn;
+    return *this;
+  }
+  OpDef& tiny_to_bool(TinyFn fn) {
+    tiny_makes_bool = true;
+    return tiny(fn);
+  }
+  OpDef& run(void (*fn)(OpContext&)) {
+    run_fn = fn;
+    return *this;
+  }
 };
 
 constexpr int kManyInputs = 1 << 20;  // for dynamic-input operators such as ConcatD and Pack

@@ -199,7 +199,9 @@ void Stream::complete(uint64_t id) {
   completed_.store(id, std::memory_order_seq_cst);
   if (__builtin_expect(waiters_.load(std::memory_order_seq_cst) > 0, 0)) {
     // A waiter between its last look and its sleep holds the mutex.
-    { std::lock_guard<std::mutex> lock(mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+    }
     done_.notify_all();
   }
 }
