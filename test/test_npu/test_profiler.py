@@ -1,0 +1,90 @@
+"""torch.autograd.profiler with device time on npu, in the fork's spelling and in upstream's."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from common_utils import TestCase, run_tests
+from torch.autograd.profiler import profile
+
+import torch
+
+
+def step(device: str) -> None:
+    x = torch.randn(64, 64, device=device, requires_grad=True)
+    (x @ x).relu().sum().backward()
+
+
+class TestProfiler(TestCase):
+    def rows(self, prof) -> dict:
+        return {row.key: row for row in prof.key_averages()}
+
+    def test_use_npu_reports_device_time(self):
+        with profile(use_npu=True) as prof:
+            step("npu")
+        rows = self.rows(prof)
+        self.assertEqual(rows["aten::mm"].count, 3)
+        self.assertGreater(rows["aten::mm"].self_device_time_total, 0)
+        table = prof.key_averages().table(sort_by="self_cpu_time_total")
+        for column in ("Self CPU %", "CPU total", "Self NPU", "NPU total", "# of Calls"):
+            self.assertIn(column, table)
+
+    def test_upstream_spelling_is_the_same(self):
+        with profile(use_device="npu") as prof:
+            step("npu")
+        self.assertGreater(self.rows(prof)["aten::mm"].self_device_time_total, 0)
+
+    def test_shapes_and_memory(self):
+        with profile(use_npu=True, record_shapes=True, profile_memory=True) as prof:
+            step("npu")
+        table = prof.key_averages(group_by_input_shape=True).table()
+        self.assertIn("Input Shapes", table)
+        self.assertIn("NPU Mem", table)
+        self.assertIn("[[64, 64], [64, 64]]", table)
+
+    def test_children_never_exceed_their_parent(self):
+        with profile(use_npu=True) as prof, torch.autograd.profiler.record_function("outer"):
+            step("npu")
+        own = sum(event.self_device_time_total for event in prof.key_averages())
+        outer = self.rows(prof)["outer"].device_time_total
+        self.assertGreater(outer, 0)
+        self.assertLess(abs(own - outer), 0.5 * outer + 1000)
+
+    def test_trace_is_chrome_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            with profile(use_npu=True) as prof:
+                step("npu")
+            prof.export_chrome_trace(path)
+            with open(path, encoding="utf-8") as file:
+                trace = json.load(file)
+        events = trace["traceEvents"] if isinstance(trace, dict) else trace
+        self.assertTrue(any(event.get("name") == "aten::mm" for event in events))
+
+    def test_two_devices_at_once_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "use_npu=True"):
+            profile(use_npu=True, use_device="cuda")
+
+    def test_disabled_profile_does_nothing(self):
+        with profile(False, use_npu=True) as prof:
+            step("npu")
+        self.assertIsNone(prof)
+
+    def test_profiling_npu1_opens_no_other_device(self):
+        script = (
+            "import torch\n"
+            "torch.npu.set_device(1)\n"
+            "with torch.autograd.profiler.profile(use_npu=True) as prof:\n"
+            "    torch.ones(4, device='npu').add(1)\n"
+            "assert any(row.key == 'aten::add' for row in prof.key_averages())\n"
+            "print(torch._C._npu_hasPrimaryContext(0), torch._C._npu_hasPrimaryContext(1))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("False True", done.stdout)
+
+
+if __name__ == "__main__":
+    run_tests()
