@@ -219,11 +219,8 @@ class NativeCachingAllocator final : public NPUAllocator {
     if (C10_LIKELY(!memoryProfilingEnabled())) {
       return;
     }
-    const DeviceStats stats = device_allocator(device).stats();
-    constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
-    reportMemoryUsageToProfiler(ptr, change, static_cast<size_t>(stats.allocated_bytes[kAll].current),
-                                static_cast<size_t>(stats.reserved_bytes[kAll].current),
-                                Device(DeviceType::PrivateUse1, device));
+    const auto [allocated, reserved] = device_allocator(device).totals();
+    reportMemoryUsageToProfiler(ptr, change, allocated, reserved, Device(DeviceType::PrivateUse1, device));
   }
 
   DeviceCachingAllocator& device_allocator(DeviceIndex device) {

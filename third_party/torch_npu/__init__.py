@@ -17,16 +17,20 @@ from torch import _npu_autoload
 _npu_autoload.load()
 
 
+_ALIASES = {f"{__name__}.npu": "torch.npu", f"{__name__}.utils": "torch.npu.utils"}
+
+
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch_npu.npu and its submodules in torch.npu, so that none is executed again under another name."""
+    """Finds torch_npu.npu and torch_npu.utils in torch.npu, so that nothing is executed again under another name."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname == f"{__name__}.npu" or fullname.startswith(f"{__name__}.npu."):
+        if f"{fullname}.".startswith(tuple(f"{name}." for name in _ALIASES)):
             return importlib.util.spec_from_loader(fullname, self)
         return None
 
     def create_module(self, spec):
-        module = importlib.import_module("torch" + spec.name.removeprefix(__name__))
+        alias = next(name for name in _ALIASES if f"{spec.name}.".startswith(f"{name}."))
+        module = importlib.import_module(_ALIASES[alias] + spec.name.removeprefix(alias))
         spec.loader_state = module.__spec__
         return module
 

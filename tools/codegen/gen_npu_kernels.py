@@ -5,7 +5,10 @@
 The format of the YAML files is described at the top of npu_native_functions.yaml. Written are
     NPUNativeFunctions.h      declarations of the hand-written kernels
     GeneratedKernels_N.cpp    kernels of the one-operator entries, with their registrations
+    GeneratedAten.cpp         registrations of the operators that the boxed kernel of frame/AtenOp.h serves
     RegisterNPU.cpp           registrations of the hand-written kernels
+    NPUCustomFunctions.h      declarations of the functions behind operators that upstream does not have
+    RegisterNPUCustom.cpp     schemas and registrations of those operators
     npu_operators.json        what is native, for the coverage tool
 A file is rewritten only if its text changes. A wrong entry ends the program with `FILE:LINE: reason` and status 1.
 """
@@ -20,7 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from npu_emit import emit_declarations, emit_kernels, emit_registrations
+from npu_custom import emit_custom_declarations, emit_custom_registrations
+from npu_emit import HEADER, emit_aten_ops, emit_declarations, emit_kernels, emit_registrations
 from npu_entries import EntryError, load_entries
 
 SHARDS = 6
@@ -52,7 +56,10 @@ def main(argv: list[str] | None = None) -> int:
     shards = [[op for op in table.ir_ops if zlib.crc32(op.name.encode()) % SHARDS == i] for i in range(SHARDS)]
     for i, ops in enumerate(shards):
         write_if_changed(out / f"GeneratedKernels_{i}.cpp", emit_kernels(ops))
+    write_if_changed(out / "GeneratedAten.cpp", emit_aten_ops(table))
     write_if_changed(out / "RegisterNPU.cpp", emit_registrations(table))
+    write_if_changed(out / "NPUCustomFunctions.h", emit_custom_declarations(table.custom, HEADER))
+    write_if_changed(out / "RegisterNPUCustom.cpp", emit_custom_registrations(table.custom, HEADER))
     write_if_changed(out / "npu_operators.json", json.dumps(table.summary(), indent=1) + "\n")
     return 0
 

@@ -250,3 +250,24 @@ def emit_registrations(table: Table) -> str:
         lines.append(f'  m.impl("{kernel.function.func.name}", {cast});  // {file_of(kernel.where)}')
     lines += ["}", "", "}  // namespace at::native::npu", ""]
     return "\n".join(lines)
+
+
+def emit_aten_ops(table: Table) -> str:
+    rules = sorted({op.rule for op in table.aten_ops if op.rule})
+    lines = [HEADER, "#include <ATen/native/npu/frame/AtenOp.h>", "", "namespace at::native::npu {", ""]
+    lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
+    lines += ["", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
+    for op in table.aten_ops:
+        rule = op.rule or "nullptr"
+        if op.like:
+            specs = ", ".join(f'a.like("{name}")' for name in op.like)
+            rule = f"[](const AtenArguments& a) {{ return OutputSpecs{{{specs}}}; }}"
+        for f in op.functions:
+            entry = f'{{"{f.func.name}", "{op.ir}", {classes(op.dtypes)}, {rule}}}'
+            lines.append(f"  register_aten_op(m, {entry});  // {file_of(op.where)}")
+    for give in table.outs:
+        exact = "true" if give.function.structured else "false"
+        names = f'"{give.function.func.name}", "{give.functional.func.name}"'
+        lines.append(f"  register_give(m, {names}, {exact});  // {file_of(give.where)}")
+    lines += ["}", "", "}  // namespace at::native::npu", ""]
+    return "\n".join(lines)

@@ -9,15 +9,16 @@ from typing import Any
 
 import torchgen
 import yaml
+from npu_custom import CustomError, CustomOp, read_custom
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFunctionsGroup, OptionalType, Type
 
 # Output rules of frame/MetaRules.h for groups that upstream has no meta function for.
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
-DTYPE_CLASSES = ("float", "int", "bool", "complex")
+DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
 ENTRY_KEYS = {"func", "ir", "inputs", "attrs", "output", "compute", "result", "elementwise", "dtypes", "fast", "forms"}
-SECTIONS = {"ir_ops", "kernels", "composites"}
+SECTIONS = {"ir_ops", "kernels", "composites", "custom"}
 
 
 class EntryError(Exception):
@@ -95,10 +96,34 @@ class Kernel:
 
 
 @dataclass
+class AtenOp:
+    """A checked entry of `aten_ops`: overloads that share an IR operator with the overload's own operands."""
+
+    where: str
+    functions: list[NativeFunction]
+    ir: str
+    dtypes: list[str]
+    like: list[str]
+    rule: str | None
+
+
+@dataclass
+class Give:
+    """A checked item of `outs`: an out= overload that computes by the functional one."""
+
+    where: str
+    function: NativeFunction
+    functional: NativeFunction
+
+
+@dataclass
 class Table:
     ir_ops: list[IrOp] = field(default_factory=list)
+    aten_ops: list[AtenOp] = field(default_factory=list)
+    outs: list[Give] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     composites: list[str] = field(default_factory=list)
+    custom: list[CustomOp] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
         ir_ops = {
@@ -106,8 +131,13 @@ class Table:
             for op in self.ir_ops
             for _, f in op.functions()
         }
-        kernels = {str(k.function.func.name): {"kernel": k.symbol, "where": k.where} for k in self.kernels}
-        return {"ir_ops": ir_ops, "kernels": kernels, "composites": self.composites}
+        for op in self.aten_ops:
+            for f in op.functions:
+                ir_ops[str(f.func.name)] = {"ir": [op.ir], "dtypes": op.dtypes, "where": op.where}
+        outs = {str(g.function.func.name): {"kernel": str(g.functional.func.name), "where": g.where} for g in self.outs}
+        kernels = outs | {str(k.function.func.name): {"kernel": k.symbol, "where": k.where} for k in self.kernels}
+        custom = {op.name: {**op.functions, "schema": op.text, "where": op.where} for op in self.custom}
+        return {"ir_ops": ir_ops, "kernels": kernels, "composites": self.composites, "custom": custom}
 
 
 def is_tensor(type_: Type) -> bool:
@@ -139,6 +169,7 @@ class _Reader:
                 for f in group.functions():
                     self.groups[str(f.func.name)] = group
         self.source = source
+        self.shape_rules = self._shape_rules()
         self.registered: dict[str, str] = {}
         self.defined = self._defined_names()
 
@@ -148,6 +179,11 @@ class _Reader:
         for file in [*self.source.glob("*.cpp"), *self.source.glob("frame/*.cpp")]:
             names.update(re.findall(r"\b(\w+)\(", file.read_text()))
         return names
+
+    def _shape_rules(self) -> tuple[str, ...]:
+        """The classes of frame/*Rules.h that state shapes only, as upstream's plain meta functions do."""
+        texts = [file.read_text() for file in sorted(self.source.glob("frame/*Rules.h"))]
+        return tuple(name for text in texts for name in re.findall(r"struct (\w+) : at::impl::MetaBase", text))
 
     def claim(self, overload: str, where: str) -> None:
         if overload in self.registered:
@@ -171,9 +207,10 @@ class _Reader:
         if group is None:
             raise fail(f"`{name}` has no out= variant to generate from: name a function under `kernels` instead")
         output = str(entry.get("output", "structured"))
+        known_rules = (*ITERATOR_RULES, *self.shape_rules)
         if output == "structured" and not group.structured:
-            raise fail(f"`{name}` is not structured upstream: give `output`, one of {', '.join(ITERATOR_RULES)}")
-        if output != "structured" and output not in ITERATOR_RULES:
+            raise fail(f"`{name}` is not structured upstream: give `output`, one of {', '.join(known_rules)}")
+        if output != "structured" and output not in known_rules:
             raise fail(f"unknown output rule `{output}`", "output")
         arguments = {a.name: a.type for a in group.functional.func.arguments.flat_all}
         tensors = [n for n, t in arguments.items() if is_tensor(t)]
@@ -224,6 +261,56 @@ class _Reader:
             self.claim(str(f.func.name), where)
         return op
 
+    def custom(self, entry: Any, file: str, line: int) -> CustomOp:
+        try:
+            op = read_custom(entry, f"{file}:{line}", self.defined)
+        except CustomError as error:
+            lines = entry.get("__lines__", {}) if isinstance(entry, dict) else {}
+            raise EntryError(f"{file}:{lines.get(error.key, line)}: {error}") from error
+        self.claim(f"npu::{op.name}", op.where)
+        return op
+
+    def aten_op(self, entry: Any, where: str) -> AtenOp:
+        if not isinstance(entry, dict) or not entry.get("funcs") or "ir" not in entry:
+            raise EntryError(f"{where}: an entry of aten_ops needs `funcs` and `ir`")
+        for key in entry:
+            if not key.startswith("__") and key not in ATEN_KEYS:
+                raise EntryError(f"{where}: unknown key `{key}`; known are {', '.join(sorted(ATEN_KEYS))}")
+        functions = []
+        for name in entry["funcs"]:
+            if name not in self.functions:
+                raise EntryError(f"{where}: upstream has no overload `{name}`")
+            functions.append(self.functions[name])
+            self.claim(name, where)
+        dtypes = [str(d) for d in entry.get("dtypes", [])]
+        wrong = [d for d in dtypes if d not in DTYPE_CLASSES]
+        if wrong:
+            raise EntryError(f"{where}: unknown dtype class `{wrong[0]}`; known are {', '.join(DTYPE_CLASSES)}")
+        like = [str(n) for n in entry.get("like", [])]
+        arguments = {a.name for a in functions[0].func.arguments.flat_all}
+        unknown = [n for n in like if n not in arguments]
+        if unknown:
+            raise EntryError(f"{where}: `{unknown[0]}` is no argument of {functions[0].func}")
+        rule = entry.get("rule")
+        if rule is not None and rule not in self.defined:
+            raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a rule `{rule}`")
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule)
+
+    def give(self, overload: str, where: str) -> Give:
+        if overload not in self.functions:
+            raise EntryError(f"{where}: upstream has no overload `{overload}`")
+        function = self.functions[overload]
+        if not function.func.is_out_fn():
+            raise EntryError(f"{where}: `{overload}` has no out= arguments")
+        name = function.func.name.name
+        plain = [a.type for a in function.func.arguments.flat_non_out]
+        for f in self.functions.values():
+            if f.func.name.name == name and not f.func.is_out_fn():
+                if [a.type for a in f.func.arguments.flat_all] == plain:
+                    self.claim(overload, where)
+                    return Give(where, function, f)
+        raise EntryError(f"{where}: `{overload}` has no functional overload with its arguments")
+
     def kernel(self, overload: str, symbol: Any, where: str) -> Kernel:
         if overload not in self.functions:
             raise EntryError(f"{where}: upstream has no overload `{overload}`")
@@ -255,10 +342,18 @@ def load_entries(source: Path, native_functions: Path | None = None) -> Table:
         for entry in content.get("ir_ops") or []:
             line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["ir_ops"]
             table.ir_ops.append(reader.ir_op(entry, f"{path.name}:{line}"))
+        for entry in content.get("aten_ops") or []:
+            line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["aten_ops"]
+            table.aten_ops.append(reader.aten_op(entry, f"{path.name}:{line}"))
+        for overload in content.get("outs") or []:
+            table.outs.append(reader.give(overload, f"{path.name}:{content['__lines__']['outs']}"))
         kernels = content.get("kernels") or {}
         for overload, symbol in kernels.items():
             if not str(overload).startswith("__"):
                 table.kernels.append(reader.kernel(overload, symbol, f"{path.name}:{kernels['__lines__'][overload]}"))
+        for entry in content.get("custom") or []:
+            line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["custom"]
+            table.custom.append(reader.custom(entry, path.name, line))
         for overload in content.get("composites") or []:
             if overload not in reader.functions:
                 line = content["__lines__"]["composites"]

@@ -20,6 +20,8 @@ _RULES = [
     ("torch/csrc", "torch/include/torch/csrc", ("*.h",), ()),
     ("third_party/acl/inc", "torch/include", ("*.h",), ()),
     ("third_party/hccl/inc", "torch/include", ("*.h",), ()),
+    # What a library of custom operators for the simulator includes.
+    ("third_party/acl/sim", "torch/include/acl/sim", ("exec/op.h", "exec/custom_op.h", "runtime/error.h"), ()),
     ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
 ]
 # Only where the switch is on.

@@ -43,6 +43,7 @@ void DeviceCachingAllocator::set_memory_fraction(double fraction) {
 
 size_t DeviceCachingAllocator::largest_free_block() {
   const std::lock_guard lock(mutex_);
+  settle();
   size_t largest = 0;
   for (const BlockPool* pool : {&small_, &large_}) {
     for (const Block* block : pool->blocks) {
@@ -69,8 +70,15 @@ std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const
   return std::make_pair(first->ptr, size);
 }
 
+std::pair<size_t, size_t> DeviceCachingAllocator::totals() {
+  const std::lock_guard lock(mutex_);
+  constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
+  return {static_cast<size_t>(stats_.allocated_bytes[kAll].current), reserved_};
+}
+
 DeviceStats DeviceCachingAllocator::stats() {
   const std::lock_guard lock(mutex_);
+  settle();
   stats_.max_split_size =
       static_cast<int64_t>(std::min<size_t>(limits.max_split_size.load(), std::numeric_limits<int64_t>::max()));
   return stats_;
@@ -78,6 +86,7 @@ DeviceStats DeviceCachingAllocator::stats() {
 
 void DeviceCachingAllocator::reset_accumulated_stats() {
   const std::lock_guard lock(mutex_);
+  settle();
   for_each_stat_array(stats_, [](Stat& stat) { stat.reset_accumulated(); });
   stats_.num_alloc_retries = 0;
   stats_.num_ooms = 0;
@@ -88,11 +97,13 @@ void DeviceCachingAllocator::reset_accumulated_stats() {
 
 void DeviceCachingAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
+  settle();
   for_each_stat_array(stats_, [](Stat& stat) { stat.reset_peak(); });
 }
 
 std::vector<SegmentInfo> DeviceCachingAllocator::snapshot() {
   const std::lock_guard lock(mutex_);
+  settle();
   std::vector<SegmentInfo> result;
   result.reserve(segments_.size());
   for (const auto& [address, first] : segments_) {

@@ -21,12 +21,12 @@ using CachingAllocator::kSmallSize;
 namespace {
 
 // Each statistic is kept for everything and for the pool that it concerns.
-void increase(StatArray& stat, const BlockPool& pool, size_t amount) {
+[[gnu::always_inline]] inline void increase(StatArray& stat, const BlockPool& pool, size_t amount) {
   stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
   stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].increase(amount);
 }
 
-void decrease(StatArray& stat, const BlockPool& pool, size_t amount) {
+[[gnu::always_inline]] inline void decrease(StatArray& stat, const BlockPool& pool, size_t amount) {
   stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
   stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].decrease(amount);
 }
@@ -104,14 +104,26 @@ void DeviceCachingAllocator::destroy_block(Block* block) {
 
 DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& stream) {
   std::unique_lock lock(mutex_);
-  auto context = gather_context(RecordContext::STATE);
+  auto context = C10_UNLIKELY(history_enabled_) ? gather_context(RecordContext::STATE) : nullptr;
   if (C10_UNLIKELY(!waiting_.empty())) {
     process_events(/*wait=*/false);
   }
   const size_t size = round_size(requested_size);
+  if (Block* hot = hot_.take(size, stream)) {
+    hot->allocated = true;
+    hot->requested_size = requested_size;
+    count_allocation(*hot);
+    if (C10_UNLIKELY(history_enabled_)) {
+      trace_allocation(hot, std::move(context));
+    }
+    return {hot->ptr, size};
+  }
   BlockPool& pool = pool_of(size);
 
   Block* block = take_free_block(pool, size, stream);
+  if (block == nullptr && settle()) {
+    block = take_free_block(pool, size, stream);
+  }
   if (C10_UNLIKELY(block == nullptr)) {
     aclError error = ACL_SUCCESS;
     const size_t wanted = segment_size(size);
@@ -188,20 +200,44 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
     increase(stats_.inactive_split_bytes, pool, rest->size);
   }
   block->allocated = true;
-  allocated_.emplace(block->ptr, block);
   block->requested_size = requested_size;
-  increase(stats_.allocation, pool, 1);
-  increase(stats_.allocated_bytes, pool, block->size);
-  increase(stats_.active, pool, 1);
-  increase(stats_.active_bytes, pool, block->size);
-  increase(stats_.requested_bytes, pool, requested_size);
+  addresses_.remember(block);
+  count_allocation(*block);
   if (C10_UNLIKELY(block->size >= max_split_size())) {
     stats_.oversize_allocations.increase(1);
   }
   if (C10_UNLIKELY(history_enabled_)) {
-    block->context = std::move(context);
-    trace_event(TraceEntry::ALLOC, block->ptr, requested_size, block->stream, block->context);
+    trace_allocation(block, std::move(context));
   }
+}
+
+void DeviceCachingAllocator::trace_allocation(Block* block, std::shared_ptr<GatheredContext> context) {
+  block->context = std::move(context);
+  trace_event(TraceEntry::ALLOC, block->ptr, block->requested_size, block->stream, block->context);
+}
+
+inline void DeviceCachingAllocator::count_allocation(const Block& block) {
+  const BlockPool& pool = *block.pool;
+  increase(stats_.allocation, pool, 1);
+  increase(stats_.allocated_bytes, pool, block.size);
+  increase(stats_.active, pool, 1);
+  increase(stats_.active_bytes, pool, block.size);
+  increase(stats_.requested_bytes, pool, block.requested_size);
+}
+
+inline void DeviceCachingAllocator::count_free(const Block& block) {
+  const BlockPool& pool = *block.pool;
+  decrease(stats_.active, pool, 1);
+  decrease(stats_.active_bytes, pool, block.size);
+  decrease(stats_.requested_bytes, pool, block.requested_size);
+}
+
+bool DeviceCachingAllocator::settle() {
+  if (hot_.empty()) {
+    return false;
+  }
+  hot_.take_all([this](Block* block) { join_and_insert(block); });
+  return true;
 }
 
 Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error) {
@@ -230,7 +266,7 @@ Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const 
   return block;
 }
 
-void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<std::recursive_mutex>& lock, size_t size,
+void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<AllocatorLock>& lock, size_t size,
                                                  size_t requested_size, aclError error, const NPUStream& stream) {
   const std::string reason = take_recent_error();
   size_t device_free = 0, device_total = 0;
@@ -269,12 +305,10 @@ void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<std::recursive
 
 size_t DeviceCachingAllocator::free(void* ptr) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = allocated_.find(ptr);
-  if (found == allocated_.end()) {
+  Block* block = addresses_.find(ptr);
+  if (C10_UNLIKELY(block == nullptr)) {
     return 0;
   }
-  Block* block = found->second;
-  allocated_.erase(found);
   const size_t size = block->size;
   BlockPool& pool = *block->pool;
   block->allocated = false;
@@ -296,20 +330,23 @@ size_t DeviceCachingAllocator::free(void* ptr) noexcept {
 }
 
 void DeviceCachingAllocator::free_block(Block* block) {
-  BlockPool& pool = *block->pool;
-  decrease(stats_.active, pool, 1);
-  decrease(stats_.active_bytes, pool, block->size);
-  decrease(stats_.requested_bytes, pool, block->requested_size);
+  count_free(*block);
   if (C10_UNLIKELY(history_enabled_)) {
     trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream,
                 std::move(block->context));
   }
   block->context.reset();
   block->requested_size = 0;
+  if (!hot_.keep(block)) {
+    join_and_insert(block);
+  }
+}
 
+void DeviceCachingAllocator::join_and_insert(Block* block) {
+  BlockPool& pool = *block->pool;
   // The left one of two joined blocks lives on, so that segments_ stays right.
   const auto is_free = [](const Block* b) {
-    return b != nullptr && !b->allocated && b->event_count == 0 && b->stream_uses.empty();
+    return b != nullptr && !b->allocated && !b->hot && b->event_count == 0 && b->stream_uses.empty();
   };
   const auto absorb_next = [this](Block* left) {
     Block* right = left->next;
@@ -318,6 +355,7 @@ void DeviceCachingAllocator::free_block(Block* block) {
     if (left->next != nullptr) {
       left->next->prev = left;
     }
+    addresses_.forget(right);
     destroy_block(right);
   };
   const auto forget = [&](Block* neighbour) {
@@ -344,11 +382,10 @@ void DeviceCachingAllocator::free_block(Block* block) {
 
 bool DeviceCachingAllocator::record_stream(void* ptr, const NPUStream& stream) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocated_.find(ptr);
-  if (found == allocated_.end()) {
+  Block* block = addresses_.find(ptr);
+  if (block == nullptr) {
     return false;
   }
-  Block* block = found->second;
   auto& uses = block->stream_uses;
   if (stream != block->stream && std::find(uses.begin(), uses.end(), stream) == uses.end()) {
     uses.push_back(stream);
@@ -425,6 +462,7 @@ void DeviceCachingAllocator::release_segment(Block* block) {
   if (block->size >= max_split_size()) {
     stats_.oversize_segments.decrease(1);
   }
+  addresses_.forget(block);
   destroy_block(block);
 }
 
@@ -460,6 +498,7 @@ bool DeviceCachingAllocator::release_cached_blocks() {
   ++stats_.num_sync_all_streams;
   process_events(/*wait=*/true);
   synchronize();
+  settle();
   for (BlockPool* pool : {&large_, &small_}) {
     for (auto it = pool->blocks.begin(); it != pool->blocks.end();) {
       Block* block = *it;

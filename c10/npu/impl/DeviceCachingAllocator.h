@@ -1,11 +1,12 @@
 #pragma once
 // The caching allocator of one device: blocks, pools, statistics. NPUCachingAllocator.cpp puts one per device
-// behind c10's allocator interface.
+// behind c10's allocator interface; the blocks themselves are in Blocks.h.
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
-#include <c10/util/flat_hash_map.h>
+#include <c10/npu/impl/AllocatorLock.h>
+#include <c10/npu/impl/Blocks.h>
 
 #include <atomic>
 #include <deque>
@@ -13,85 +14,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <unordered_map>
 
 namespace c10::npu::NPUCachingAllocator {
-
-struct Block;
-struct BlockPool;
-
-struct ByStreamAndSize {
-  bool operator()(const Block* a, const Block* b) const;
-};
-using BlockTree = std::set<Block*, ByStreamAndSize>;
-
-// Note [Blocks and segments]
-// A segment is what aclrtMalloc gave; it is a list of blocks, linked by address. A block is allocated (a caller has
-// it), waiting (freed, but work of other streams still uses it: event_count > 0), or free (in its pool). A request
-// takes the smallest free block of its stream that is large enough and splits off what is left when that is worth
-// keeping; freeing joins free neighbours again. Requests up to 1 MiB come from the small pool, whose segments have
-// 2 MiB; larger ones from the large pool. A block belongs to the stream that its segment was made for: work
-// queued earlier on that stream is done before later work, so a block may be handed out again at once, without any
-// event. For the same reason a segment may go back to the device only after the device has been waited for.
-struct Block {
-  Block(NPUStream stream, size_t size, BlockPool* pool, void* ptr) : stream(stream), size(size), ptr(ptr), pool(pool) {}
-
-  bool is_split() const { return prev != nullptr || next != nullptr; }
-
-  NPUStream stream;
-  size_t size;  // bytes, rounded
-  void* ptr;
-  BlockPool* pool;
-  size_t requested_size = 0;  // bytes that the caller asked for
-  Block* prev = nullptr;      // neighbours in the segment
-  Block* next = nullptr;
-  bool allocated = false;
-  int event_count = 0;
-  BlockTree::iterator where;           // in the pool's tree while the block is free
-  int64_t birth = 0;                   // the pool's request count when the block became free
-  std::vector<NPUStream> stream_uses;  // other streams that record_stream named
-  std::shared_ptr<GatheredContext> context;
-  std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment
-};
-
-inline bool ByStreamAndSize::operator()(const Block* a, const Block* b) const {
-  if (a->stream.id() != b->stream.id()) {
-    return a->stream.id() < b->stream.id();
-  }
-  if (a->size != b->size) {
-    return a->size < b->size;
-  }
-  return a->ptr < b->ptr;
-}
-
-// Free blocks of one kind, smallest first for each stream. Nodes of the tree are used again: they are half the cost
-// of an allocation otherwise.
-struct BlockPool {
-  explicit BlockPool(bool is_small) : is_small(is_small) {}
-
-  void insert(Block* block) {
-    if (spare.empty()) {
-      block->where = blocks.insert(block).first;
-    } else {
-      spare.back().value() = block;
-      block->where = blocks.insert(std::move(spare.back())).position;
-      spare.pop_back();
-    }
-  }
-  void erase(Block* block) {
-    auto node = blocks.extract(block->where);
-    if (spare.size() < kSpareNodes) {
-      spare.push_back(std::move(node));
-    }
-  }
-
-  static constexpr size_t kSpareNodes = 256;
-  BlockTree blocks;
-  std::vector<BlockTree::node_type> spare;
-  const bool is_small;
-  int64_t requests = 0;  // counts searches, as the age of free blocks for garbage collection
-};
 
 // The settings that every request looks at, kept apart from c10's because reading those costs a call each.
 // apply_settings copies them; c10 calls it after each change through the hook that NPUCachingAllocator.cpp registers.
@@ -115,6 +40,8 @@ class DeviceCachingAllocator {
   Allocation malloc(size_t requested_size, const NPUStream& stream);
   // The bytes freed; 0 if the address is not that of an allocated block.
   size_t free(void* ptr) noexcept;
+  // Bytes of allocated blocks and of segments.
+  std::pair<size_t, size_t> totals();
   // False if the address is not that of an allocated block.
   bool record_stream(void* ptr, const NPUStream& stream);
   void empty_cache();
@@ -146,6 +73,7 @@ class DeviceCachingAllocator {
   bool should_split(const Block* block, size_t size) const;
 
   void free_block(Block* block);
+  void join_and_insert(Block* block);
   void defer_free(Block* block);
   void process_events(bool wait);
 
@@ -155,18 +83,26 @@ class DeviceCachingAllocator {
   void release_segment(Block* block);
   void synchronize();
 
-  [[noreturn]] void throw_out_of_memory(std::unique_lock<std::recursive_mutex>& lock, size_t size,
-                                        size_t requested_size, aclError error, const NPUStream& stream);
+  // Makes hot blocks free ones like all others. True if there were any.
+  bool settle();
+
+  void count_allocation(const Block& block);
+  void count_free(const Block& block);
+
+  [[noreturn]] void throw_out_of_memory(std::unique_lock<AllocatorLock>& lock, size_t size, size_t requested_size,
+                                        aclError error, const NPUStream& stream);
 
   std::shared_ptr<GatheredContext> gather_context(RecordContext level);
+  void trace_allocation(Block* block, std::shared_ptr<GatheredContext> context);
   void trace_event(TraceEntry::Action action, const void* address, size_t size, const NPUStream& stream,
                    std::shared_ptr<GatheredContext> context);
 
   const DeviceIndex device_;
-  std::recursive_mutex mutex_;
+  AllocatorLock mutex_;
   BlockPool small_{/*is_small=*/true};
   BlockPool large_{/*is_small=*/false};
-  ska::flat_hash_map<void*, Block*> allocated_;
+  HotBlocks hot_;
+  BlockAddresses addresses_;
   std::map<const void*, Block*> segments_;  // first block of each, by address
   std::unordered_map<NPUStream, std::deque<std::pair<NPUEvent, Block*>>> waiting_;
   std::vector<NPUEvent> spare_events_;

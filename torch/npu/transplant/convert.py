@@ -44,7 +44,8 @@ class Converter:
             words.append("DataLoader|init_process_group")
         if options.operators:
             names = "|".join(sorted(options.operators.words()))
-            words.append(rf"\b(?:torch|linalg|fft|special|F|functional)\.(?:{names})\b")
+            words.append(rf"\b(?:torch|linalg|fft|special|F|functional|nn)\.(?:{names})\b")
+            words.append(rf"^\s*from\s+torch[\w.]*\s+import\b.*\b(?:{names})\b")
         self._interesting = re.compile("|".join(words).encode(), re.IGNORECASE | re.MULTILINE)
 
     def is_interesting(self, raw: bytes) -> bool:

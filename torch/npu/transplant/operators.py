@@ -30,13 +30,32 @@ class Judgement:
 
 
 class Operators:
-    """Support by aten name without overload; the worst overload does not count if a better one exists."""
+    """Support by aten name without overload.
 
-    def __init__(self, support: dict[str, str]):
+    ``apis`` maps a public name (``torch.nn.CTCLoss``) to ``{"ops": aten operators behind it that had no npu kernel when
+    the list was measured, "always": whether whatever its arguments}``.
+    """
+
+    def __init__(self, support: dict[str, str], apis: dict[str, dict] | None = None):
         self.poor = {name: level for name, level in support.items() if level in _HINTS}
+        self.apis = {}
+        for api, entry in (apis or {}).items():
+            names = [name for name in entry["ops"] if name in self.poor]
+            if names:
+                level = "missing" if any(self.poor[name] == "missing" for name in names) else "fallback"
+                when = "" if entry.get("always") else "for some arguments "
+                self.apis[api] = Judgement(level, f"{when}{_HINTS[level]} ({', '.join(names)})")
+
+    @classmethod
+    def from_content(cls, content: object) -> "Operators":
+        """From the decoded JSON of tools/op_coverage.py; ValueError where it holds no operator."""
+        apis = content.get("apis") if isinstance(content, dict) else None
+        return cls(_best(_from_json(content)), apis)
 
     def judge(self, name: str) -> Judgement | None:
         """Judgement on a Python name such as ``torch.linalg.qr``; None where it runs natively or is unknown."""
+        if name in self.apis:
+            return self.apis[name]
         for space, prefix in _SPACES.items():
             if name.startswith(space) and "." not in name[len(space) :]:
                 level = self.poor.get(prefix + name[len(space) :])
@@ -45,21 +64,15 @@ class Operators:
 
     def words(self) -> set[str]:
         """Last parts of the Python names that would be reported."""
-        return {re.sub(r"^(linalg|fft|special)_", "", name) for name in self.poor}
+        return {re.sub(r"^(linalg|fft|special)_", "", name) for name in self.poor} | {
+            api.rpartition(".")[2] for api in self.apis
+        }
 
 
 def default_path() -> str | None:
-    """The list shipped beside this package, or the one in the source tree's docs; None where neither exists."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    docs = os.path.join(here, "..", "..", "..", "docs")
-    for path in (
-        os.path.join(here, "operators.json"),
-        os.path.join(docs, "operators.json"),
-        os.path.join(docs, "operators.md"),
-    ):
-        if os.path.isfile(path):
-            return os.path.normpath(path)
-    return None
+    """The list that travels beside this package; None where it is absent."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "operators.json")
+    return path if os.path.isfile(path) else None
 
 
 def load(path: str) -> Operators:
@@ -70,15 +83,22 @@ def load(path: str) -> Operators:
     """
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    rows = _from_json(json.loads(text)) if path.endswith(".json") else _from_markdown(text)
+    try:
+        return Operators.from_content(json.loads(text)) if path.endswith(".json") else Operators(_best(_from_markdown(text)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _best(rows) -> dict[str, str]:
+    """Name to level; the worst one listed does not count if a better one exists."""
     best: dict[str, str] = {}
     order = ("missing", "fallback", "composite", "native")
     for name, level in rows:
         if level in order and order.index(level) >= order.index(best.get(name, "missing")):
             best[name] = level
     if not best:
-        raise ValueError(f"{path} holds no operator support list")
-    return Operators(best)
+        raise ValueError("it holds no operator support list")
+    return best
 
 
 def _from_json(content: object):

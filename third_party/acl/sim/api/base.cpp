@@ -1,5 +1,6 @@
 // acl.h and acl_base.h: initialisation, messages, tensor descriptions, data buffers.
 
+#include "exec/custom.h"
 #include "runtime/config.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -55,6 +56,7 @@ aclError aclInit(const char* config_path) {
   }
   check_config();
   check_faults();
+  load_custom_ops();
   int before = 0;
   if (!initialised.compare_exchange_strong(before, 1)) {
     throw Error(ACL_ERROR_REPEAT_INITIALIZE,

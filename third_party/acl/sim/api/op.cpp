@@ -1,6 +1,7 @@
 // acl_op.h and acl_op_compiler.h: attributes, compiling, launching, compile options.
 
 #include "exec/compile.h"
+#include "exec/fuzzy.h"
 #include "exec/launch.h"
 #include "runtime/attr.h"
 #include "runtime/error.h"
@@ -267,7 +268,8 @@ aclError aclGetCompileopt(aclCompileOpt option, char* value, size_t length) {
 aclError aclopSetCompileFlag(aclOpCompileFlag flag) {
   if (flag != ACL_OP_COMPILE_DEFAULT && flag != ACL_OP_COMPILE_FUZZ)
     throw Error(ACL_ERROR_INVALID_PARAM, format("there is no compile flag %d", static_cast<int>(flag)));
-  return ACL_SUCCESS;  // the simulator compiles in microseconds, for any shape alike
+  set_fuzzy_mode(flag == ACL_OP_COMPILE_FUZZ);
+  return ACL_SUCCESS;
 }
 
 int32_t aclsimIsOpSupported(const char* type) { return type && find_op(type) != nullptr; }

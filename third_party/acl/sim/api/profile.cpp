@@ -1,5 +1,5 @@
-// acl_prof.h and acl_mdl.h: the life cycle of profiling and dump sessions and of user marks is that of CANN; no result
-// files are written by this library yet, which a session's start says in the log.
+// acl_prof.h: the life cycle of profiling sessions and of user marks is that of CANN; no result files are written by
+// this library yet, which a session's start says in the log.
 
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -38,7 +38,6 @@ struct State {
   std::set<const void*> stamps;
   std::set<uint32_t> ranges;
   uint32_t next_range = 1;
-  bool dump_ready = false;
 };
 
 State& state() {
@@ -209,33 +208,6 @@ aclError aclprofRangeStop(uint32_t range) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   if (s.ranges.erase(range) == 0) throw Error(ACL_ERROR_INVALID_PARAM, format("range %u was not started", range));
-  return ACL_SUCCESS;
-}
-
-// ---- dump
-
-aclError aclmdlInitDump() {
-  auto& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  if (s.dump_ready) throw Error(ACL_ERROR_DUMP_ALREADY_RUN, "aclmdlInitDump was called before");
-  s.dump_ready = true;
-  return ACL_SUCCESS;
-}
-
-aclError aclmdlSetDump(const char* path) {
-  auto& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  if (!s.dump_ready) throw Error(ACL_ERROR_DUMP_NOT_RUN, "aclmdlInitDump was not called");
-  if (!path || ::access(path, R_OK) != 0)
-    throw Error(ACL_ERROR_INVALID_FILE, format("the dump configuration '%s' cannot be read", path ? path : "(null)"));
-  throw Error(ACL_ERROR_FEATURE_UNSUPPORTED, "the simulated device does not dump operands yet");
-}
-
-aclError aclmdlFinalizeDump() {
-  auto& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  if (!s.dump_ready) throw Error(ACL_ERROR_DUMP_NOT_RUN, "aclmdlInitDump was not called");
-  s.dump_ready = false;
   return ACL_SUCCESS;
 }
 

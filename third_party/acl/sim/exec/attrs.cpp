@@ -2,6 +2,7 @@
 
 #include "exec/compile.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace acl_sim {
@@ -143,6 +144,16 @@ std::string CompiledAttrs::describe() const {
     text += (text.empty() ? "" : ", ") + std::string(name_of(entry)) + "=" + value_text(entry);
   });
   return text;
+}
+
+bool CompiledAttrs::all_finite() const {
+  bool finite = true;
+  each([&](const Entry& entry) {
+    if (entry.type == AttrType::Float || entry.type == AttrType::ListFloat) {
+      for (const double value : many<float, double>(entry)) finite = finite && std::isfinite(value);
+    }
+  });
+  return finite;
 }
 
 void check_attrs(const OpDef& def, const CompiledAttrs& attrs) {

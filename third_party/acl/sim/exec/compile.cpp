@@ -1,7 +1,7 @@
 #include "exec/compile.h"
 
+#include "exec/fuzzy.h"
 #include "runtime/config.h"
-#include "runtime/log.h"
 #include "runtime/thread_local.h"
 
 #include <c10/util/SmallVector.h>
@@ -277,20 +277,7 @@ const CompiledOp& find_or_compile(const Description& d, bool only_known, bool* f
   const_cast<CompiledOp*>(op)->hash = hash;
   const_cast<CompiledOp*>(op)->key.assign(key.begin(), key.end());
   shard.ops.emplace(hash, op);
-  if (log_enabled(LogLevel::Info)) {
-    std::string inputs, outputs;
-    for (const auto& o : op->inputs)
-      inputs += (inputs.empty() ? "" : ", ") +
-                describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
-    for (const auto& o : op->outputs)
-      outputs += (outputs.empty() ? "" : ", ") +
-                 describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format);
-    // Tools cut this line at "OpType: " and drop its last character.
-    log_line(LogLevel::Info, "ASCENDCL", __FILE__, __LINE__,
-             "aclopCompile: aclopCompile::aclOp OpType: " + op->def->type + ", Input: {" + inputs + "}, Output: {" +
-                 outputs + "}, Attr: {" + op->attrs.describe() + "}.");
-  }
-  *fresh = true;
+  *fresh = needs_compilation(*op);
   return *(mine = op);
 }
 

@@ -42,6 +42,7 @@ class CompiledAttrs final : public Attrs {
   std::vector<int64_t> integers(std::string_view name, std::vector<int64_t> otherwise) const override;
   std::vector<double> reals(std::string_view name, std::vector<double> otherwise) const override;
   std::string describe() const;
+  bool all_finite() const;  // no number among them is infinite or NaN
 
  private:
   friend void check_attrs(const OpDef& def, const CompiledAttrs& attrs);

@@ -47,6 +47,7 @@ class RunContext final : public OpContext {
   void place_next_allocation(size_t i) override;
   void set_out(size_t i, const at::Tensor& result) override;
   std::string describe() const override { return op_.describe(); }
+  Device& device() { return device_; }
 
   // Completes outputs and checks that the operator wrote where it was told. Call once it has run without throwing.
   void finish();

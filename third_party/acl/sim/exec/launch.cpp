@@ -3,6 +3,7 @@
 #include "exec/launch.h"
 
 #include "exec/compile.h"
+#include "exec/dump.h"
 #include "exec/scratch.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -125,6 +126,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   launch.host_operands = 0;
   launch.fault = OpFault::None;
   launch.fault_scale = 1;
+  launch.dump = nullptr;
   const size_t input_count = op.inputs.size(), count = input_count + op.outputs.size();
   try {
     if (__builtin_expect(op.host_inputs || count > OpLaunch::kInline, 0))
@@ -145,7 +147,9 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
     return report(ACL_ERROR_RT_LOST_HEARTBEAT,
                   format("%s: device %d is lost; reset it with aclrtResetDevice", d.type, device.id));
   }
-  if (launch.fault == OpFault::Hang) task.tiny = false;
+  launch.dump = dump_ticket();
+  // The host neither waits for hung hardware nor for a file.
+  if (__builtin_expect(launch.fault == OpFault::Hang || launch.dump, 0)) task.tiny = false;
   stream.submit(task);
   return ACL_SUCCESS;
 }

@@ -7,6 +7,8 @@
 //   SIM_OP(Relu).inputs(1).outputs(1).dtypes(kRealTypes).run(relu);
 //
 // An operator never allocates device memory, never touches a stream, and reports misuse by throwing OpError.
+// The header is also what a library of your own operators includes, see custom_op.h beside it: nothing that such a
+// library needs is defined out of line.
 
 #include <acl/acl_base.h>
 
@@ -83,11 +85,18 @@ class OpContext {
 // Type sets for OpDef::dtypes.
 using DtypeSet = uint64_t;  // bit n stands for aclDataType n
 constexpr DtypeSet dtype_bit(aclDataType t) { return DtypeSet{1} << static_cast<unsigned>(t); }
-extern const DtypeSet kFloatTypes;    // fp16 fp32 fp64 bf16
-extern const DtypeSet kIntTypes;      // int8..int64, uint8..uint64
-extern const DtypeSet kRealTypes;     // float and int types
-extern const DtypeSet kNumericTypes;  // real and complex types
-extern const DtypeSet kAllTypes;      // numeric and bool
+namespace detail {
+template <class... T>
+constexpr DtypeSet dtype_bits(T... types) {
+  return (dtype_bit(types) | ... | DtypeSet{0});
+}
+}  // namespace detail
+constexpr DtypeSet kFloatTypes = detail::dtype_bits(ACL_FLOAT16, ACL_FLOAT, ACL_DOUBLE, ACL_BF16);
+constexpr DtypeSet kIntTypes = detail::dtype_bits(ACL_INT8, ACL_INT16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_UINT16,
+                                                  ACL_UINT32, ACL_UINT64);
+constexpr DtypeSet kRealTypes = kFloatTypes | kIntTypes;
+constexpr DtypeSet kNumericTypes = kRealTypes | detail::dtype_bits(ACL_COMPLEX32, ACL_COMPLEX64, ACL_COMPLEX128);
+constexpr DtypeSet kAllTypes = kNumericTypes | dtype_bit(ACL_BOOL);
 
 // Runs without tensors when every operand is contiguous, plainly stored, of one size, and small: a, b, ... are
 // aliases, n the element count. All operands have the given dtype, except that a function given to tiny_to_bool writes

@@ -1,9 +1,11 @@
-// The table of operators: filled by static objects in ops/ while the library is loaded, read-only afterwards.
+// The table of operators: filled by static objects in ops/ while the library is loaded and by custom.cpp in aclInit,
+// read-only afterwards.
 
 #include "exec/op.h"
 
 #include <map>
 #include <memory>
+#include <stdexcept>
 
 namespace acl_sim {
 namespace {
@@ -16,19 +18,6 @@ Table& table() {
 }
 
 }  // namespace
-
-#define BIT(T) dtype_bit(T)
-// Constant-initialised, because operators register themselves before any other initialiser of this file may have run.
-constexpr DtypeSet kFloats = BIT(ACL_FLOAT16) | BIT(ACL_FLOAT) | BIT(ACL_DOUBLE) | BIT(ACL_BF16);
-constexpr DtypeSet kInts = BIT(ACL_INT8) | BIT(ACL_INT16) | BIT(ACL_INT32) | BIT(ACL_INT64) | BIT(ACL_UINT8) |
-                           BIT(ACL_UINT16) | BIT(ACL_UINT32) | BIT(ACL_UINT64);
-constexpr DtypeSet kComplex = BIT(ACL_COMPLEX32) | BIT(ACL_COMPLEX64) | BIT(ACL_COMPLEX128);
-#undef BIT
-constinit const DtypeSet kFloatTypes = kFloats;
-constinit const DtypeSet kIntTypes = kInts;
-constinit const DtypeSet kRealTypes = kFloats | kInts;
-constinit const DtypeSet kNumericTypes = kFloats | kInts | kComplex;
-constinit const DtypeSet kAllTypes = kFloats | kInts | kComplex | dtype_bit(ACL_BOOL);
 
 OpDef& register_op(const char* type) {
   auto& slot = table()[type];

@@ -3,6 +3,8 @@
 #include "exec/run.h"
 
 #include "exec/context.h"
+#include "exec/dump.h"
+#include "exec/float_status.h"
 #include "exec/scratch.h"
 #include "runtime/config.h"
 #include "runtime/process.h"
@@ -21,6 +23,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 // The C entry point; MKL's lower-case names are the Fortran ones, which take a pointer.
@@ -107,6 +110,48 @@ void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
   if (__builtin_expect(launch.fault == OpFault::Scale, 0)) context.scale_outputs(launch.fault_scale);
 }
 
+void run_plain(const CompiledOp& op, OpLaunch& launch, Device& device) {
+  if (!(op.tiny_loop && launch.fault == OpFault::None && run_tiny_loop(op, launch, device)))
+    run_general(op, launch, device);
+}
+
+bool watched(const OpLaunch& launch, const Stream& stream) {
+  return launch.dump || stream.device->watches_floats.load(std::memory_order_relaxed) ||
+         stream.overflow_check.load(std::memory_order_relaxed);
+}
+
+// Runs it while looking for overflows, and dumps its operands if it has a ticket.
+void run_watched(const CompiledOp& op, Task& task, Stream& stream) {
+  OpLaunch& launch = task.op;
+  Device& device = *stream.device;
+  const bool debug = launch.dump && dumps_overflow_only(*launch.dump);
+  const bool switched = stream.overflow_check.load(std::memory_order_relaxed);
+  std::optional<FloatWatch> floats;
+  if (debug || switched || device.watches_floats.load(std::memory_order_relaxed)) floats.emplace(op, launch);
+  std::optional<OperandDump> dump;
+  if (launch.dump) dump.emplace(*launch.dump, op, launch, device);
+  if (floats) floats->before();
+  if (dump) dump->before();
+  run_plain(op, launch, device);
+  const bool overflowed = floats && floats->after();
+  if (overflowed) {
+    device.float_status.store(1, std::memory_order_relaxed);
+    if (switched) {
+      stream.set_error(ACL_ERROR_RT_AICORE_OVER_FLOW,
+                       op.describe() + " overflowed on device " + std::to_string(device.id) + ", stream " +
+                           std::to_string(stream.number),
+                       nullptr);
+    }
+  }
+  if (!dump || (debug && !overflowed)) return;
+  try {
+    dump->after(stream, task.id);
+  } catch (const Error& error) {
+    // The operator itself is fine.
+    stream.set_error(error.code, error.what(), nullptr);
+  }
+}
+
 // What hung hardware looks like from the host: nothing comes back until something gives up.
 void hang(const CompiledOp& op, Stream& stream) {
   const int64_t limit = op_execute_timeout_ms();
@@ -125,6 +170,8 @@ void hang(const CompiledOp& op, Stream& stream) {
 void drop_op(Task& task) noexcept {
   std::free(task.op.spill);
   task.op.spill = nullptr;
+  drop_ticket(task.op.dump);
+  task.op.dump = nullptr;
 }
 
 void run_op(Stream& stream, Task& task) noexcept {
@@ -151,8 +198,11 @@ void run_op(Stream& stream, Task& task) noexcept {
         return;
       }
     }
-    if (!(op.tiny_loop && launch.fault == OpFault::None && run_tiny_loop(op, launch, device)))
-      run_general(op, launch, device);
+    if (__builtin_expect(watched(launch, stream), 0)) {
+      run_watched(op, task, stream);
+    } else {
+      run_plain(op, launch, device);
+    }
   } catch (const Error& error) {
     failed(error.code, error.what());
   } catch (const c10::Error& error) {
@@ -164,7 +214,7 @@ void run_op(Stream& stream, Task& task) noexcept {
   } catch (...) {
     failed(exception, "an exception of unknown type");
   }
-  if (launch.spill) drop_op(task);
+  if (launch.spill || launch.dump) drop_op(task);
 }
 
 void prepare_worker_thread() {

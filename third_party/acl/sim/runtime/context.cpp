@@ -73,6 +73,8 @@ void reset_device(int logical_id) {
   primaries[logical_id] = nullptr;
   on->free_all();
   on->lost.store(false);
+  on->watches_floats.store(false);
+  on->float_status.store(0);
 }
 
 Context& create_context(int logical_id) {

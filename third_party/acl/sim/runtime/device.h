@@ -70,6 +70,8 @@ class Device {
   const int id;
   Counters counters;
   std::atomic<bool> lost{false};            // by a fault; aclrtResetDevice brings it back
+  std::atomic<bool> watches_floats{false};  // see Note [Float status]
+  std::atomic<uint32_t> float_status{0};
   std::atomic<LayoutMap*> layout{nullptr};  // how its tensors are stored, see exec/layout.h; made at first need
 
  private:

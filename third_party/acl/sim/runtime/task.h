@@ -10,6 +10,7 @@
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct CompiledOp;
+struct DumpTicket;
 struct Event;
 struct Report;
 
@@ -33,6 +34,7 @@ struct OpLaunch {
   uint32_t host_operands;  // bit i: operand i is an offset into `values`
   OpFault fault;
   float fault_scale;
+  DumpTicket* dump;  // its operands go to a file, see exec/dump.h
   void* operands[kInline];
   alignas(16) char values[kValueBytes];
 

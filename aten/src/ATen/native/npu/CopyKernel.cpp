@@ -5,6 +5,7 @@
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Format.h>
 #include <ATen/native/npu/frame/HostScalar.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <NPUNativeFunctions.h>
@@ -54,9 +55,9 @@ void on_device(const Tensor& self, const Tensor& src) {
 }
 
 void between_devices(const Tensor& self, const Tensor& src) {
-  Tensor sent = src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type());
+  Tensor sent = plain(src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type()));
   if (!same_strides(self, sent)) sent = contiguous(sent);
-  const bool direct = same_strides(self, sent);
+  const bool direct = same_strides(self, sent) && !in_private_format(self);
   const Tensor received = direct ? self : empty_npu(sent.sizes(), self.scalar_type(), self.device());
   const auto from = c10::npu::getCurrentNPUStream(src.device().index());
   const auto to = c10::npu::getCurrentNPUStream(self.device().index());
@@ -72,7 +73,7 @@ void between_devices(const Tensor& self, const Tensor& src) {
 
 void to_device(const Tensor& self, const Tensor& src, bool non_blocking) {
   const auto stream = c10::npu::getCurrentNPUStream(self.device().index());
-  const bool direct = src.scalar_type() == self.scalar_type() && is_dense(self);
+  const bool direct = src.scalar_type() == self.scalar_type() && is_dense(self) && !in_private_format(self);
   Tensor host = src;
   if (direct ? !same_strides(self, src) : !is_dense(src)) {
     host = at::empty_strided(src.sizes(), direct ? self.strides() : IntArrayRef(c10::contiguous_strides(src.sizes())),
@@ -95,7 +96,7 @@ void to_device(const Tensor& self, const Tensor& src, bool non_blocking) {
 
 void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
   const auto stream = c10::npu::getCurrentNPUStream(src.device().index());
-  Tensor sent = src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type());
+  Tensor sent = plain(src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type()));
   if (!is_dense(sent)) sent = contiguous(sent);
   if (is_dense(self) && !same_strides(self, sent)) {
     // The device rearranges the block, so that the host only receives it.
@@ -175,7 +176,7 @@ Scalar _local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
   DeviceOf guard(self);
   alignas(16) std::byte value[16];
-  c10::npu::memcpy_and_sync(value, address(self), self.itemsize(), ACL_MEMCPY_DEVICE_TO_HOST,
+  c10::npu::memcpy_and_sync(value, address(plain(self)), self.itemsize(), ACL_MEMCPY_DEVICE_TO_HOST,
                             c10::npu::getCurrentNPUStream(self.device().index()));
   return read_scalar(value, self.scalar_type());
 }

@@ -6,8 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/DimVector.h>
 
-#include <array>
-
 namespace at::native::npu {
 
 // One value stands for every spatial dimension.
@@ -46,10 +44,5 @@ inline bool is_turned(const Tensor& t) {
   return !t.is_contiguous() && t.dim() >= 2 && t.transpose(-2, -1).is_contiguous();
 }
 inline Tensor upright(const Tensor& t) { return is_turned(t) ? t.transpose(-2, -1) : t; }
-
-// Resizing operators take 0 where the sizes alone decide.
-inline std::array<double, 2> scales_of(std::optional<double> h, std::optional<double> w) {
-  return {h.value_or(0.0), w.value_or(0.0)};
-}
 
 }  // namespace at::native::npu

@@ -3,6 +3,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Format.h>
 #include <ATen/native/npu/frame/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -66,7 +67,7 @@ Tensor& set_nothing(Tensor& self) {
 }
 
 void record_stream(Tensor& self, Stream stream) {
-  c10::npu::NPUCachingAllocator::recordStream(self.storage().data_ptr(), c10::npu::NPUStream(stream));
+  c10::npu::NPUCachingAllocator::recordStream(allocation_of(self), c10::npu::NPUStream(stream));
 }
 
 // `param.data = tensor` and Module.to exchange CPU and npu tensors, which are TensorImpls of one make.

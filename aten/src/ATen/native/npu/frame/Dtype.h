@@ -18,6 +18,7 @@ constexpr DtypeMask kDtypeFloat = 1;
 constexpr DtypeMask kDtypeInt = 2;
 constexpr DtypeMask kDtypeBool = 4;
 constexpr DtypeMask kDtypeComplex = 8;
+constexpr DtypeMask kDtypeUint8 = 16;  // allows uint8 alone where the other integers are refused
 constexpr DtypeMask kDtypeAny = 0xFFFFFFFF;
 
 inline DtypeMask dtype_class(ScalarType type) {
@@ -49,8 +50,8 @@ inline DtypeMask dtype_class(ScalarType type) {
 
 // Upstream's error for a dtype that an operator is not made for.
 inline void check_dtype(ScalarType type, DtypeMask allowed, const char* name) {
-  TORCH_CHECK_NOT_IMPLEMENTED((dtype_class(type) & allowed) != 0, '"', name, "\" not implemented for '", toString(type),
-                              "'");
+  const DtypeMask mine = dtype_class(type) | (type == ScalarType::Byte ? kDtypeUint8 : 0);
+  TORCH_CHECK_NOT_IMPLEMENTED((mine & allowed) != 0, '"', name, "\" not implemented for '", toString(type), "'");
 }
 
 }  // namespace at::native::npu

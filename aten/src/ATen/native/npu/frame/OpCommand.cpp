@@ -66,8 +66,9 @@ OpCommand& OpCommand::InputOptional(const std::optional<Tensor>& input) {
   return input.has_value() ? Input(*input) : Input();
 }
 
-OpCommand& OpCommand::InputAs(const Tensor& input, IntArrayRef dims) {
+OpCommand& OpCommand::InputAs(const Tensor& input, IntArrayRef dims, aclFormat format) {
   Operand& operand = impl_->add_input(Operand::Kind::kTensorAs);
+  operand.format = format;
   operand.tensor = input;
   operand.dims.assign(dims.begin(), dims.end());
   return *this;
@@ -103,6 +104,11 @@ OpCommand& OpCommand::OutputStorage(const Tensor& view, int64_t offset, int64_t 
   return *this;
 }
 
+OpCommand& OpCommand::Output() {
+  impl_->add_output(Operand::Kind::kAbsent);
+  return *this;
+}
+
 OpCommand& OpCommand::Output(const Tensor& output) {
   impl_->add_output(Operand::Kind::kTensor).tensor = output;
   return *this;
@@ -115,8 +121,9 @@ OpCommand& OpCommand::Output(const Tensor& output, ScalarType natural) {
   return *this;
 }
 
-OpCommand& OpCommand::OutputAs(const Tensor& output, IntArrayRef dims) {
+OpCommand& OpCommand::OutputAs(const Tensor& output, IntArrayRef dims, aclFormat format) {
   Operand& operand = impl_->add_output(Operand::Kind::kTensorAs);
+  operand.format = format;
   operand.tensor = output;
   operand.dims.assign(dims.begin(), dims.end());
   return *this;

@@ -8,6 +8,7 @@
 // Names of operators and attributes are string literals: their addresses are part of the descriptor cache's key.
 
 #include <ATen/core/Tensor.h>
+#include <acl/acl_base.h>
 #include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
@@ -39,8 +40,8 @@ class OpCommand {
   // copied by value. An undefined tensor is an absent optional input.
   OpCommand& Input(const Tensor& input);
   OpCommand& InputOptional(const std::optional<Tensor>& input);
-  // Same, with the dims the operator should see (a reshape of the same memory).
-  OpCommand& InputAs(const Tensor& input, IntArrayRef dims);
+  // Same, with the dims the operator should see (a reshape of the same memory), and the format if it is not the usual.
+  OpCommand& InputAs(const Tensor& input, IntArrayRef dims, aclFormat format = ACL_FORMAT_UNDEFINED);
   // A host value by copy: one element of the given type (0-d), or a 1-D list of int64 or int32.
   OpCommand& Input(const Scalar& value, ScalarType dtype);
   OpCommand& Input(const std::optional<Scalar>& value, ScalarType dtype);
@@ -55,10 +56,12 @@ class OpCommand {
 
   // A tensor that is not contiguous is computed aside and copied over. `natural` is the dtype that the operator
   // gives, where it may differ from the tensor's: the result is then cast.
+  // An output that is absent.
+  OpCommand& Output();
   OpCommand& Output(const Tensor& output);
   OpCommand& Output(const Tensor& output, ScalarType natural);
   // Other dims for the same memory; the tensor must be contiguous.
-  OpCommand& OutputAs(const Tensor& output, IntArrayRef dims);
+  OpCommand& OutputAs(const Tensor& output, IntArrayRef dims, aclFormat format = ACL_FORMAT_UNDEFINED);
 
   OpCommand& Attr(const char* name, bool value);
   OpCommand& Attr(const char* name, int64_t value);

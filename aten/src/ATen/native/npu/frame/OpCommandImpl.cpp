@@ -5,6 +5,7 @@
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/Format.h>
 #include <ATen/native/npu/frame/HostScalar.h>
 
 #include <acl_loader.h>
@@ -97,6 +98,7 @@ Operand& OpCommandImpl::add_input(Operand::Kind kind) {
   if (num_inputs_ == inputs_.size()) inputs_.emplace_back();
   Operand& operand = inputs_[num_inputs_++];
   operand.kind = kind;
+  operand.format = ACL_FORMAT_UNDEFINED;
   operand.dtype = ScalarType::Undefined;
   return operand;
 }
@@ -105,6 +107,7 @@ Operand& OpCommandImpl::add_output(Operand::Kind kind) {
   if (num_outputs_ == outputs_.size()) outputs_.emplace_back();
   Operand& operand = outputs_[num_outputs_++];
   operand.kind = kind;
+  operand.format = ACL_FORMAT_UNDEFINED;
   operand.dtype = ScalarType::Undefined;
   return operand;
 }
@@ -159,6 +162,36 @@ void OpCommandImpl::find_device() {
     }
   }
   TORCH_CHECK(false, "operator ", name, " has no operand on an npu");
+}
+
+Tensor OpCommandImpl::plain_view(const Tensor& t) {
+  const StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  for (const Aside& known : plain_) {
+    if (known.target.storage().unsafeGetStorageImpl() == storage) return view_over(t, known.computed);
+  }
+  plain_.push_back({t, plain_storage(t), true});
+  return view_over(t, plain_.back().computed);
+}
+
+void OpCommandImpl::resolve_formats() {
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    Tensor& t = inputs_[i].tensor;
+    if (t.defined() && in_private_format(t)) t = plain_view(t);
+  }
+  // Only what this loop adds or meets is stored back, each storage once.
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    Tensor& t = outputs_[i].tensor;
+    if (!t.defined() || !in_private_format(t)) continue;
+    const Tensor original = t;
+    t = plain_view(original);
+    const auto same = [&](const Aside& a) { return a.is_storage && a.computed.is_alias_of(t); };
+    if (std::none_of(aside_.begin(), aside_.end(), same)) {
+      for (const Aside& known : plain_) {
+        if (known.computed.is_alias_of(t)) aside_.push_back(known);
+      }
+    }
+  }
+  plain_.clear();
 }
 
 void OpCommandImpl::to_host_scalar(Operand& input) {
@@ -224,7 +257,7 @@ void OpCommandImpl::bind(const Operand& operand, size_t slot) {
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
     key_.push_back(static_cast<int64_t>(acl_dtype(dtype)) | static_cast<int64_t>(dims.size()) << 8 |
-                   static_cast<int64_t>(host) << 16);
+                   static_cast<int64_t>(host) << 16 | static_cast<int64_t>(operand.format + 1) << 24);
     key_.append(dims.begin(), dims.end());
   };
   switch (operand.kind) {
@@ -265,6 +298,7 @@ void OpCommandImpl::bind(const Operand& operand, size_t slot) {
 
 c10::npu::NPUStream OpCommandImpl::prepare() {
   find_device();
+  if (C10_UNLIKELY(stored_formats.load(std::memory_order_relaxed) != 0)) resolve_formats();
   DimVector order;
   if (elementwise && num_outputs_ > 0 && outputs_[0].kind == Operand::Kind::kTensor) {
     const Tensor& out = outputs_[0].tensor;
@@ -302,7 +336,10 @@ c10::intrusive_ptr<Prepared> OpCommandImpl::build(uint64_t hash) const {
     }
     const int rank = static_cast<int>(word >> 8 & 0xFF);
     // Four dimensions may be images; what an operator means by them is its own business.
-    const aclFormat format = rank == 4 ? ACL_FORMAT_NCHW : rank == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
+    auto format = static_cast<aclFormat>((word >> 24) - 1);
+    if (format == ACL_FORMAT_UNDEFINED) {
+      format = rank == 4 ? ACL_FORMAT_NCHW : rank == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
+    }
     aclTensorDesc* desc =
         acl::aclCreateTensorDesc(static_cast<aclDataType>(word & 0xFF), rank, key_.data() + at, format);
     at += rank;
@@ -354,12 +391,17 @@ aclError OpCommandImpl::execute(aclrtStream stream) {
 }
 
 void OpCommandImpl::write_back(const std::vector<Aside>& aside) {
-  for (const auto& [target, computed] : aside) {
+  // Storages last: what was computed aside goes into their plain copies.
+  for (const auto& [target, computed, is_storage] : aside) {
+    if (is_storage) continue;
     if (target.scalar_type() != computed.scalar_type()) {
       cast_into(target, computed);
     } else {
       copy_same_dtype(target, computed);
     }
+  }
+  for (const Aside& a : aside) {
+    if (a.is_storage) store_back(a.target, a.computed);
   }
 }
 

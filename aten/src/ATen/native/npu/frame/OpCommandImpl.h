@@ -20,6 +20,7 @@ struct Operand {
   Tensor tensor;
   c10::SmallVector<int64_t, 6> dims;         // kTensorAs, kStorage, kHost (empty or one)
   ScalarType dtype = ScalarType::Undefined;  // kHost; outputs: the dtype that the operator gives, if it may differ
+  aclFormat format = ACL_FORMAT_UNDEFINED;   // kTensorAs: undefined means what the number of dims says
   int64_t offset = 0;                        // kStorage: elements from the storage's start; kHost: bytes in host_
 };
 
@@ -41,10 +42,11 @@ class OpCommandImpl {
   // Puts the command on ACL's stream: called through the task queue.
   aclError execute(aclrtStream stream);
 
-  // A result that was computed aside, and its place.
+  // A result that was computed aside, and its place; or the plain copy of a storage whose format is private.
   struct Aside {
     Tensor target;
     Tensor computed;
+    bool is_storage = false;
   };
   bool has_write_back() const { return !aside_.empty(); }
   std::vector<Aside> take_aside() { return std::move(aside_); }
@@ -57,6 +59,9 @@ class OpCommandImpl {
  private:
   void clear();
   void find_device();
+  // Operands whose storage is in a private format become views of plain copies; outputs are stored back.
+  void resolve_formats();
+  Tensor plain_view(const Tensor& t);
   void resolve_input(Operand& input, IntArrayRef order);
   void resolve_output(Operand& output, IntArrayRef order);
   void to_host_scalar(Operand& input);
@@ -75,6 +80,7 @@ class OpCommandImpl {
   std::vector<std::byte> host_;
   size_t host_used_ = 0;
   std::vector<Aside> aside_;
+  std::vector<Aside> plain_;  // storages in private formats that this command meets, and their plain copies
   Device device_{kPrivateUse1, -1};
   c10::intrusive_ptr<Prepared> prepared_;
 };

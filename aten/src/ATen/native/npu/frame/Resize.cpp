@@ -4,6 +4,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Format.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUTaskQueue.h>
 
@@ -14,6 +15,7 @@ namespace at::native::npu {
 void resize_storage(StorageImpl* storage, size_t bytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   DeviceOf guard(storage->device());
+  make_storage_plain(storage);
   DataPtr data = c10::npu::NPUCachingAllocator::get()->allocate(bytes);
   const size_t kept = std::min(bytes, storage->nbytes());
   if (kept > 0) {

@@ -1,0 +1,67 @@
+#pragma once
+// Tensors that device memory holds in one of the device's own formats (NC1HWC0, FRACTAL_Z, FRACTAL_NZ, ...).
+//
+// Note [Formats]
+// A storage in such a format looks to everybody like the plain one: its size is that of the plain elements. Its
+// DataPtr, however, owns a StoredFormat: the format, the sizes before and after, and the memory where the elements
+// really lie, padded and arranged as the format says. An operator that meets the storage, through whatever view, gets
+// a plain copy (one TransData), and a result goes back through another. So the format lasts until a cast ends it.
+// A storage may also merely bear the name of another plain format (NHWC for NCHW): then there is nothing to convert.
+
+#include <acl/acl_base.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/DimVector.h>
+
+#include <atomic>
+
+namespace at::native::npu {
+
+struct StoredFormat {
+  aclFormat format;
+  bool is_private;  // the memory is not that of a contiguous tensor
+  Tensor memory;    // of the storage sizes; plain by itself
+  DimVector sizes;  // of the tensor that was cast
+  ScalarType dtype;
+};
+
+// How many storages with a StoredFormat live: as long as there are none, looking for one costs a load.
+extern std::atomic<int64_t> stored_formats;
+// The deleter that marks their DataPtr.
+void release_stored_format(void* format);
+
+inline const StoredFormat* stored_format(const StorageImpl* storage) {
+  if (C10_LIKELY(stored_formats.load(std::memory_order_relaxed) == 0)) return nullptr;
+  const DataPtr& data = storage->data_ptr();
+  if (data.get_deleter() != &release_stored_format) return nullptr;
+  return static_cast<const StoredFormat*>(data.get_context());
+}
+inline bool in_private_format(const TensorImpl& t) {
+  if (C10_LIKELY(stored_formats.load(std::memory_order_relaxed) == 0) || !t.has_storage()) return false;
+  const StoredFormat* format = stored_format(t.unsafe_storage().unsafeGetStorageImpl());
+  return format != nullptr && format->is_private;
+}
+inline bool in_private_format(const Tensor& t) { return in_private_format(*t.unsafeGetTensorImpl()); }
+
+// The same view over other memory: that of the storage of `base`.
+Tensor view_over(const Tensor& view, const Tensor& base);
+// The whole storage of a tensor in a private format as a plain tensor.
+Tensor plain_storage(const Tensor& t);
+// The tensor itself unless its storage is in a private format: then the same view over a plain copy.
+inline Tensor plain(const Tensor& t) { return in_private_format(t) ? view_over(t, plain_storage(t)) : t; }
+// Puts a plain storage's content back into the private format of the storage of `t`.
+void store_back(const Tensor& t, const Tensor& plain_storage);
+// Ends the private format of a storage: all its views see plain memory from now on.
+void make_storage_plain(StorageImpl* storage);
+// The memory that the caching allocator knows of.
+const DataPtr& allocation_of(const Tensor& t);
+
+// The format that a tensor is in; a view of a storage in a private format counts as plain.
+int64_t format_of(const Tensor& t);
+// A copy in another format. Raises for a format that there is not, or that tensors of this shape do not have.
+Tensor in_format(const Tensor& t, int64_t format);
+// Changes the format of the tensor's storage.
+void change_format(const Tensor& t, int64_t format);
+
+}  // namespace at::native::npu

@@ -1,0 +1,201 @@
+#pragma once
+// What the allocator of one device keeps its books with: blocks, the pools of free ones, the hot ones, and which block
+// lies at an address.
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/npu/NPUCachingAllocator.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <array>
+#include <memory>
+#include <set>
+#include <vector>
+
+namespace c10::npu::NPUCachingAllocator {
+
+struct Block;
+struct BlockPool;
+
+struct ByStreamAndSize {
+  bool operator()(const Block* a, const Block* b) const;
+};
+using BlockTree = std::set<Block*, ByStreamAndSize>;
+
+// Note [Blocks and segments]
+// A segment is what aclrtMalloc gave; it is a list of blocks, linked by address. A block is allocated (a caller has
+// it), waiting (freed, but work of other streams still uses it: event_count > 0), or free (in its pool). A request
+// takes the smallest free block of its stream that is large enough and splits off what is left when that is worth
+// keeping; freeing joins free neighbours again. Requests up to 1 MiB come from the small pool, whose segments have
+// 2 MiB; larger ones from the large pool. A block belongs to the stream that its segment was made for: work
+// queued earlier on that stream is done before later work, so a block may be handed out again at once, without any
+// event. For the same reason a segment may go back to the device only after the device has been waited for.
+//
+// Note [Hot blocks]
+// Most small blocks are asked for again right after they were freed. So a few of each size are set aside as they are,
+// neither joined with their neighbours nor put into the pool's tree, and handed out again to requests of exactly that
+// size on the same stream. To everybody else they are what free blocks are: settle() joins them before anything is
+// reported, given back, or asked of the device. Only the totals and peaks of "inactive_split" show the difference,
+// since joins and splits that do not happen are not counted.
+struct Block {
+  Block(NPUStream stream, size_t size, BlockPool* pool, void* ptr) : stream(stream), size(size), ptr(ptr), pool(pool) {}
+
+  bool is_split() const { return prev != nullptr || next != nullptr; }
+
+  NPUStream stream;
+  size_t size;  // bytes, rounded
+  void* ptr;
+  BlockPool* pool;
+  size_t requested_size = 0;  // bytes that the caller asked for
+  Block* prev = nullptr;      // neighbours in the segment
+  Block* next = nullptr;
+  bool allocated = false;
+  bool hot = false;       // see Note [Hot blocks]
+  Block* colder = nullptr;  // the next hot block of the same size
+  int event_count = 0;
+  BlockTree::iterator where;           // in the pool's tree while the block is free
+  int64_t birth = 0;                   // the pool's request count when the block became free
+  std::vector<NPUStream> stream_uses;  // other streams that record_stream named
+  std::shared_ptr<GatheredContext> context;
+  std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment
+};
+
+inline bool ByStreamAndSize::operator()(const Block* a, const Block* b) const {
+  if (a->stream.id() != b->stream.id()) {
+    return a->stream.id() < b->stream.id();
+  }
+  if (a->size != b->size) {
+    return a->size < b->size;
+  }
+  return a->ptr < b->ptr;
+}
+
+// Free blocks of one kind, smallest first for each stream. Nodes of the tree are used again: they are half the cost
+// of an allocation otherwise.
+struct BlockPool {
+  explicit BlockPool(bool is_small) : is_small(is_small) {}
+
+  void insert(Block* block) {
+    if (spare.empty()) {
+      block->where = blocks.insert(block).first;
+    } else {
+      spare.back().value() = block;
+      block->where = blocks.insert(std::move(spare.back())).position;
+      spare.pop_back();
+    }
+  }
+  void erase(Block* block) {
+    auto node = blocks.extract(block->where);
+    if (spare.size() < kSpareNodes) {
+      spare.push_back(std::move(node));
+    }
+  }
+
+  static constexpr size_t kSpareNodes = 256;
+  BlockTree blocks;
+  std::vector<BlockTree::node_type> spare;
+  const bool is_small;
+  int64_t requests = 0;  // counts searches, as the age of free blocks for garbage collection
+};
+
+// See Note [Hot blocks].
+class HotBlocks {
+ public:
+  // Null unless there is one of exactly this size, made for this stream.
+  Block* take(size_t size, const NPUStream& stream) {
+    if (size > kLargest) {
+      return nullptr;
+    }
+    auto& list = lists_[size / CachingAllocator::kMinBlockSize];
+    Block* block = list.first;
+    if (block == nullptr || block->stream.id() != stream.id()) {
+      return nullptr;
+    }
+    list.first = block->colder;
+    --list.count;
+    --count_;
+    block->hot = false;
+    return block;
+  }
+
+  // False if the block is not of a kind to be kept, or there are enough of its size.
+  bool keep(Block* block) {
+    if (block->size > kLargest || !block->pool->is_small) {
+      return false;
+    }
+    auto& list = lists_[block->size / CachingAllocator::kMinBlockSize];
+    if (list.count >= kMost || (list.first != nullptr && list.first->stream.id() != block->stream.id())) {
+      return false;
+    }
+    block->colder = list.first;
+    list.first = block;
+    ++list.count;
+    ++count_;
+    block->hot = true;
+    return true;
+  }
+
+  bool empty() const { return count_ == 0; }
+
+  template <class F>
+  void take_all(F&& visit) {
+    for (auto& list : lists_) {
+      while (Block* block = list.first) {
+        list.first = block->colder;
+        block->hot = false;
+        visit(block);
+      }
+      list.count = 0;
+    }
+    count_ = 0;
+  }
+
+ private:
+  static constexpr size_t kLargest = size_t{64} << 10;  // bytes
+  static constexpr uint32_t kMost = 8;                  // of one size
+  struct List {
+    Block* first = nullptr;
+    uint32_t count = 0;
+  };
+  std::array<List, kLargest / CachingAllocator::kMinBlockSize + 1> lists_{};
+  size_t count_ = 0;
+};
+
+// Blocks that have been handed out, by address; free ones stay until they are joined to another. Before the map lies a
+// table of those that were looked for last.
+class BlockAddresses {
+ public:
+  // The allocated block at the address, or null.
+  Block* find(void* ptr) {
+    Block*& recent = recent_[index(ptr)];
+    if (C10_UNLIKELY(recent == nullptr || recent->ptr != ptr)) {
+      const auto found = blocks_.find(ptr);
+      if (found == blocks_.end()) {
+        return nullptr;
+      }
+      recent = found->second;
+    }
+    return recent->allocated ? recent : nullptr;
+  }
+
+  void remember(Block* block) {
+    blocks_[block->ptr] = block;
+    recent_[index(block->ptr)] = block;
+  }
+
+  void forget(Block* block) {
+    blocks_.erase(block->ptr);
+    if (Block*& recent = recent_[index(block->ptr)]; recent == block) {
+      recent = nullptr;
+    }
+  }
+
+ private:
+  static constexpr size_t kRecent = 256;
+  static size_t index(const void* ptr) {
+    return reinterpret_cast<uintptr_t>(ptr) / CachingAllocator::kMinBlockSize % kRecent;
+  }
+  ska::flat_hash_map<void*, Block*> blocks_;
+  std::array<Block*, kRecent> recent_{};
+};
+
+}  // namespace c10::npu::NPUCachingAllocator

@@ -1,0 +1,70 @@
+#pragma once
+// Dumping operands (aclmdlInitDump, aclmdlSetDump, aclmdlFinalizeDump, the "dump" object of aclInit's file).
+//
+// Note [Dump]
+// Whether a launch is dumped is settled when the host launches it: the launch then carries a ticket, which keeps the
+// configuration of that moment. The device writes one file when it has executed the operator, in the order of its
+// stream, so a file shows what the operator read and wrote although the host is long past it. Inputs that the operator
+// may overwrite are copied before. A launch without a ticket pays for one test.
+//
+// A file: the length of the header (8 bytes, little-endian), the header (protobuf message DumpData), then the bytes of
+// the inputs and of the outputs. It lies at {dump_path}/{time}/{device}/{model}/{data index} and is called
+// {op_type}.{op_name}.{task}.{stream}.{time stamp in us}. tools/msaccucmp/acl_dump.py reads it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/task.h"
+
+namespace acl_sim [[gnu::visibility("hidden")]] {
+
+class Device;
+struct CompiledOp;
+struct DumpTicket;
+struct Stream;
+
+namespace detail {
+extern std::atomic<bool> dumping;
+DumpTicket* make_ticket();
+}  // namespace detail
+
+// For the launching thread: nullptr when nothing is dumped.
+inline DumpTicket* dump_ticket() {
+  return __builtin_expect(detail::dumping.load(std::memory_order_relaxed), 0) ? detail::make_ticket() : nullptr;
+}
+void drop_ticket(DumpTicket* ticket) noexcept;
+// Whether only operators that overflow are dumped ("dump_debug").
+bool dumps_overflow_only(const DumpTicket& ticket);
+
+// Starts dumping as the "dump" object of a configuration file says, instead of what an earlier one said. Nothing
+// changes when it throws Error: ACL_ERROR_INVALID_FILE, ACL_ERROR_PARSE_FILE, ACL_ERROR_INVALID_DUMP_CONFIG.
+void start_dump(const std::string& path);
+// The same for an optional "dump" object of aclInit's file.
+void start_dump_if_configured(const std::string& path);
+void end_dump();
+
+// One operator's operands on the way to a file; made and used on the thread that executes it.
+class OperandDump {
+ public:
+  OperandDump(const DumpTicket& ticket, const CompiledOp& op, OpLaunch& launch, Device& device);
+  ~OperandDump();
+  OperandDump(const OperandDump&) = delete;
+  OperandDump& operator=(const OperandDump&) = delete;
+
+  // Copies the inputs that share memory with an output.
+  void before();
+  // Writes the file. Throws Error(ACL_ERROR_WRITE_FILE) naming it.
+  void after(const Stream& stream, uint64_t task);
+
+ private:
+  const DumpTicket& ticket_;
+  const CompiledOp& op_;
+  OpLaunch& launch_;
+  Device& device_;
+  std::vector<void*> kept_;  // copies by input, or nullptr
+};
+
+}  // namespace gnu::visibility("hidden")

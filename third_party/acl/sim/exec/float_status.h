@@ -1,0 +1,39 @@
+#pragma once
+// The device's float status: a sticky register that says whether an operator overflowed.
+//
+// Note [Float status]
+// An operator of the AI Core overflows when an fp16, bf16 or fp32 output holds an infinity or NaN while none of its
+// inputs (numbers among the attributes included) does: what was infinite before is passed on, not counted again.
+// Looking costs a pass over the outputs, so the device only looks
+//  - from the first NPUAllocFloatStatus, NPUClearFloatStatus or NPUGetFloatStatus on, until it is reset,
+//  - on streams with aclrtSetStreamOverflowSwitch: their next synchronisation also returns 207003,
+//  - for launches that are dumped with "dump_debug".
+// Inputs are only looked at when an output is not finite, or before the operator runs if it may overwrite them.
+
+#include <cstdint>
+#include <vector>
+
+#include "exec/compile.h"
+#include "runtime/task.h"
+
+namespace acl_sim [[gnu::visibility("hidden")]] {
+
+class Device;
+
+class FloatWatch {
+ public:
+  FloatWatch(const CompiledOp& op, OpLaunch& launch) : op_(op), launch_(launch) {}
+  void before();
+  // Whether the operator overflowed.
+  bool after();
+
+ private:
+  enum class Known : uint8_t { Not, Finite, Infinite };
+  bool finite(size_t operand);
+
+  const CompiledOp& op_;
+  OpLaunch& launch_;
+  std::vector<Known> inputs_;  // what was seen before; empty: nothing
+};
+
+}  // namespace gnu::visibility("hidden")

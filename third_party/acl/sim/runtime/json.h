@@ -1,0 +1,30 @@
+#pragma once
+// A small strict JSON reader, for the configuration files that the ABI takes (acl.json, dump.json).
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace acl_sim [[gnu::visibility("hidden")]] {
+
+struct Json {
+  enum class Kind { Null, Boolean, Number, Text, List, Object };
+
+  Kind kind = Kind::Null;
+  bool boolean = false;
+  double number = 0;
+  std::string text;
+  std::vector<Json> items;
+  std::vector<std::pair<std::string, Json>> members;
+  int line = 1;  // where it begins, from 1
+
+  // The member of that name, or nullptr.
+  const Json* find(const std::string& name) const;
+  const char* kind_name() const;
+};
+
+// Reads a whole file. Throws Error(ACL_ERROR_INVALID_FILE) when it cannot be read, Error(ACL_ERROR_PARSE_FILE) with
+// "file:line:column: what was expected" when it is not JSON.
+Json read_json_file(const std::string& path);
+
+}  // namespace gnu::visibility("hidden")

@@ -1,0 +1,137 @@
+"""Operators that upstream does not have: read from the `custom` sections, declared in the dispatcher's library `npu`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torchgen import local
+from torchgen.api.types import DispatcherSignature
+from torchgen.model import FunctionSchema
+
+KEYS = {"func", "kernel", "composite", "autograd"}
+# The dispatch keys of each role. A kernel makes outputs on its operands' device and stops there on meta, so one
+# function tells shapes as well.
+ROLES = {
+    "kernel": ("PrivateUse1", "Meta"),
+    "composite": ("CompositeImplicitAutograd",),
+    "autograd": ("Autograd",),
+}
+
+
+class CustomError(Exception):
+    """A wrong entry; `key` says where in it."""
+
+    def __init__(self, reason: str, key: str = "func"):
+        super().__init__(reason)
+        self.key = key
+
+
+@dataclass
+class CustomOp:
+    """A checked entry of `custom`: a schema, and the functions that serve it by role."""
+
+    where: str
+    schema: FunctionSchema
+    text: str
+    functions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return str(self.schema.name)
+
+    @property
+    def signature(self) -> DispatcherSignature:
+        return DispatcherSignature.from_schema(self.schema, symint=False)
+
+    def declaration(self, symbol: str) -> str:
+        with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=False):
+            return self.signature.decl(symbol)
+
+    def pointer(self) -> str:
+        with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=False):
+            return self.signature.ptr_type()
+
+
+def parse(text: str) -> FunctionSchema:
+    """torchgen's schema. It refuses an in-place operator that returns further tensors, which the dispatcher allows: the
+    functions of such a one return all their tensors by value."""
+    head, arrow, returns = text.rpartition("->")
+    if returns.strip().startswith("(") and re.search(r"Tensor\(\w!\)", head.partition("*,")[0]):
+        returns = re.sub(r"Tensor\(\w!\)", "Tensor", returns)
+    return FunctionSchema.parse(head + arrow + returns)
+
+
+def read_custom(entry: Any, where: str, defined: set[str]) -> CustomOp:
+    """Checks one entry; `defined` are the names of functions in the kernel files."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("func"), str):
+        raise CustomError("an entry of custom needs `func`, a schema such as `npu_mish(Tensor self) -> Tensor`")
+    for key in entry:
+        if not key.startswith("__") and key not in KEYS:
+            raise CustomError(f"unknown key `{key}`; known are {', '.join(sorted(KEYS))}", key)
+    text = " ".join(entry["func"].split())
+    try:
+        schema = parse(text)
+    except Exception as error:  # torchgen reports wrong schemas by assertions and errors of many kinds
+        raise CustomError(f"`{text}` is not a schema: {error}") from error
+    functions = {role: entry[role] for role in ROLES if role in entry}
+    if ("kernel" in functions) == ("composite" in functions):
+        raise CustomError(f"`{schema.name}` needs one of `kernel` and `composite`")
+    if "composite" in functions and "autograd" in functions:
+        raise CustomError("a composite differentiates by itself: `autograd` goes with `kernel`", "autograd")
+    for role, symbol in functions.items():
+        if not isinstance(symbol, str) or not re.fullmatch(r"[A-Za-z_]\w*", symbol):
+            raise CustomError(f"`{symbol}` is not a function's name", role)
+        if symbol not in defined:
+            raise CustomError(f"no kernel file defines a function `{symbol}`", role)
+    return CustomOp(where, schema, text, functions)
+
+
+def emit_custom_declarations(ops: list[CustomOp], header: str) -> str:
+    lines = [
+        header + "// The functions behind the operators of the library `npu`.",
+        "#pragma once",
+        "",
+        "#include <ATen/core/Tensor.h>",
+        "#include <c10/core/Scalar.h>",
+        "",
+        "#include <array>",
+        "#include <tuple>",
+        "",
+        "namespace at::native::npu {",
+        "",
+    ]
+    seen: set[str] = set()
+    for op in ops:
+        for symbol in op.functions.values():
+            declaration = op.declaration(symbol)
+            if declaration not in seen:
+                seen.add(declaration)
+                lines.append(f"{declaration};  // {op.name}")
+    lines += ["", "}  // namespace at::native::npu", ""]
+    return "\n".join(lines)
+
+
+def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
+    lines = [
+        header,
+        "#include <NPUCustomFunctions.h>",
+        "#include <torch/library.h>",
+        "",
+        "namespace at::native::npu {",
+        "",
+        "TORCH_LIBRARY_FRAGMENT(npu, m) {",
+        *[f'  m.def("{op.text}", {{at::Tag::pt2_compliant_tag}});' for op in ops],
+        "}",
+    ]
+    for role, keys in ROLES.items():
+        served = [op for op in ops if role in op.functions]
+        for key in keys if served else ():
+            lines += ["", f"TORCH_LIBRARY_IMPL(npu, {key}, m) {{"]
+            for op in served:
+                cast = f"static_cast<{op.pointer()}>({op.functions[role]})"
+                lines.append(f'  m.impl("{op.name}", {cast});')
+            lines.append("}")
+    lines += ["", "}  // namespace at::native::npu", ""]
+    return "\n".join(lines)
