@@ -77,7 +77,7 @@ void initialize_acl(Runtime& r) {
   if (r.initialized.load()) {
     return;
   }
-  const aclError code = acl::aclInit(nullptr);
+  const aclError code = acl::aclInit(options().acl_dump_data ? "acl.json" : nullptr);
   if (code != ACL_ERROR_REPEAT_INITIALIZE && code != ACL_ERROR_RT_REPEATED_INIT) {
     NPU_CHECK(code, "AscendCL could not be initialised");
     r.acl_is_ours = true;

@@ -18,6 +18,7 @@ enum class TaskQueueMode : uint8_t {
 struct Options {
   TaskQueueMode task_queue = TaskQueueMode::On;
   bool launch_blocking = false;  // ASCEND_LAUNCH_BLOCKING=1: wait for the device after each operator
+  bool acl_dump_data = false;    // ACL_DUMP_DATA=1: ./acl.json is given to aclInit, to dump from the start
   // ACL_DEVICE_SYNC_TIMEOUT, in seconds there: bound on every wait for the device; -1 means none.
   int32_t sync_timeout_ms = 30 * 60 * 1000;
 };

@@ -160,12 +160,6 @@ NPUStream getStreamFromExternal(aclrtStream stream, DeviceIndex device) {
 
 NPUStream getDefaultNPUStream(DeviceIndex device) { return make_stream(0, resolve(device)); }
 
-NPUStream getCurrentNPUStream(DeviceIndex device) {
-  device = resolve(device);
-  const StreamId* streams = detail::thread_device.streams;
-  return make_stream(streams == nullptr ? 0 : streams[device], device);
-}
-
 void setCurrentNPUStream(NPUStream stream) {
   const DeviceIndex device = resolve(stream.device_index());
   if (stream.id() != 0 || detail::thread_device.streams != nullptr) {

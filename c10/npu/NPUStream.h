@@ -68,7 +68,16 @@ C10_NPU_API NPUStream getStreamFromPool(int priority, DeviceIndex device = -1);
 C10_NPU_API NPUStream getStreamFromExternal(aclrtStream stream, DeviceIndex device);
 C10_NPU_API NPUStream getDefaultNPUStream(DeviceIndex device = -1);
 // The stream that this thread uses on the device; the default stream at first.
-C10_NPU_API NPUStream getCurrentNPUStream(DeviceIndex device = -1);
+inline NPUStream getCurrentNPUStream(DeviceIndex device = -1) {
+  const auto& thread = detail::thread_device;
+  if (device == -1) {
+    device = thread.current;
+  } else if (C10_UNLIKELY(device != thread.current)) {
+    detail::check_device_index(device);
+  }
+  const StreamId id = C10_LIKELY(thread.streams == nullptr) ? 0 : thread.streams[device];
+  return NPUStream(NPUStream::UNCHECKED, Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, device), id));
+}
 // Changes the current stream of the stream's device, not the current device.
 C10_NPU_API void setCurrentNPUStream(NPUStream stream);
 

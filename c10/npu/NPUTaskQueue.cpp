@@ -36,7 +36,7 @@ struct DeferredError {
   std::string reason;
 };
 
-std::atomic<int> devices_with_error{0};
+using detail::devices_with_error;
 
 // The queue of one device; its thread starts with the first task. It runs tasks and leaves destroying them to the
 // threads that launch or synchronise: a task may own tensors, dropping one may need Python's lock, and a thread that
@@ -166,8 +166,12 @@ TaskQueue& queue(DeviceIndex device) {
 }
 
 bool delivers_at_the_call() {
-  static const bool at_the_call = options().task_queue == TaskQueueMode::Off || options().launch_blocking ||
-                                  (options().task_queue == TaskQueueMode::On && is_simulator());
+  static const bool at_the_call = [] {
+    const bool direct = options().task_queue == TaskQueueMode::Off ||
+                        (options().task_queue == TaskQueueMode::On && is_simulator());
+    detail::direct_launches.store(direct && !options().launch_blocking);
+    return direct || options().launch_blocking;
+  }();
   return at_the_call || is_shut_down();
 }
 
@@ -186,9 +190,11 @@ void raise_deferred_error(DeviceIndex device) {
 
 namespace detail {
 
-LaunchScope::LaunchScope(const NPUStream& stream) {
+std::atomic<bool> direct_launches{false};
+std::atomic<int> devices_with_error{0};
+
+void LaunchScope::enter(DeviceIndex device) {
   impl::stay_if_exiting();
-  const DeviceIndex device = stream.device_index();
   if (C10_UNLIKELY(thread_device.current != device)) {
     previous_ = ExchangeDevice(device);
   }
@@ -209,11 +215,9 @@ void finish_launch(const NPUStream& stream, const char* name, aclError code) {
   if (C10_UNLIKELY(code != ACL_SUCCESS)) {
     throw_launch_error({"Run", __FILE__, static_cast<uint32_t>(__LINE__)}, name, code, take_recent_error());
   }
-  static const bool blocking = options().launch_blocking;
-  if (C10_UNLIKELY(blocking)) {
+  if (options().launch_blocking) {
     stream.synchronize();
   }
-  impl::stay_if_exiting();
 }
 
 void drop_finished_tasks(DeviceIndex device) {

@@ -5,7 +5,9 @@
 
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUStream.h>
+#include <c10/npu/impl/Exit.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -40,10 +42,23 @@ class TaskImpl final : public TaskBase {
   F f_;
 };
 
+// Whether a launch is nothing but a call: no queue, and nobody waits for each. False until the first launch.
+C10_NPU_API extern std::atomic<bool> direct_launches;
+C10_NPU_API extern std::atomic<int> devices_with_error;
+
 // While it lives, the stream's device is the thread's active one. Raises what an earlier task left behind.
 class C10_NPU_API LaunchScope {
  public:
-  explicit LaunchScope(const NPUStream& stream);
+  explicit LaunchScope(const NPUStream& stream) {
+    const auto& thread = thread_device;
+    const DeviceIndex device = stream.device_index();
+    if (C10_UNLIKELY(thread.current != device || thread.active != device ||
+                     !direct_launches.load(std::memory_order_relaxed) || closed.load(std::memory_order_relaxed) ||
+                     impl::exiting.load(std::memory_order_relaxed) ||
+                     devices_with_error.load(std::memory_order_relaxed) > 0)) {
+      enter(device);
+    }
+  }
   ~LaunchScope() {
     if (C10_UNLIKELY(previous_ >= 0)) {
       unchecked_set_device(previous_);
@@ -54,8 +69,9 @@ class C10_NPU_API LaunchScope {
   bool at_the_call() const { return at_the_call_; }
 
  private:
+  void enter(DeviceIndex device);
   DeviceIndex previous_ = -1;
-  bool at_the_call_;
+  bool at_the_call_ = true;
 };
 
 // Raises a failed launch; waits for the stream under ASCEND_LAUNCH_BLOCKING=1.
@@ -73,7 +89,11 @@ template <class F>
 void launch(const NPUStream& stream, const char* name, F&& task) {
   const detail::LaunchScope scope(stream);
   if (C10_LIKELY(scope.at_the_call())) {
-    detail::finish_launch(stream, name, task(stream.stream()));
+    const aclError code = task(stream.stream());
+    if (C10_UNLIKELY(code != ACL_SUCCESS || !detail::direct_launches.load(std::memory_order_relaxed))) {
+      detail::finish_launch(stream, name, code);
+    }
+    impl::stay_if_exiting();
   } else {
     detail::enqueue(stream, name, std::make_unique<detail::TaskImpl<std::decay_t<F>>>(std::forward<F>(task)));
   }

@@ -42,15 +42,16 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 sys.meta_path.insert(0, _SameModules())
 npu = importlib.import_module(f"{__name__}.npu")
 __version__ = torch.__version__
+_OPERATORS = frozenset((*npu._custom_ops.FUNCTIONS, *npu._custom_ops.METHODS))
 
 
 def __getattr__(name):
     if hasattr(npu, name):
         return getattr(npu, name)
-    if name.startswith("npu_") and hasattr(torch, name):
+    if name in _OPERATORS:
         return getattr(torch, name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}' (it is an alias of torch.npu)")
 
 
 def __dir__():
-    return sorted({*globals(), *dir(npu), *(name for name in dir(torch) if name.startswith("npu_"))})
+    return sorted({*globals(), *dir(npu), *_OPERATORS})

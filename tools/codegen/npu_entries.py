@@ -15,10 +15,11 @@ from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFun
 
 # Output rules of frame/MetaRules.h for groups that upstream has no meta function for.
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
-DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8")
+DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
 ENTRY_KEYS = {"func", "ir", "inputs", "attrs", "output", "compute", "result", "elementwise", "dtypes", "fast", "forms"}
-SECTIONS = {"ir_ops", "kernels", "composites", "custom"}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule"}
+SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom"}
 
 
 class EntryError(Exception):
@@ -349,7 +350,7 @@ def load_entries(source: Path, native_functions: Path | None = None) -> Table:
             table.outs.append(reader.give(overload, f"{path.name}:{content['__lines__']['outs']}"))
         kernels = content.get("kernels") or {}
         for overload, symbol in kernels.items():
-            if not str(overload).startswith("__"):
+            if overload not in ("__line__", "__lines__"):
                 table.kernels.append(reader.kernel(overload, symbol, f"{path.name}:{kernels['__lines__'][overload]}"))
         for entry in content.get("custom") or []:
             line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["custom"]

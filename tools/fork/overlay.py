@@ -3,6 +3,8 @@
 The result maps a path in site-packages to a file on disk or to bytes; the rest is upstream's, unchanged.
 """
 
+import importlib.util
+import marshal
 from pathlib import Path
 
 from tools.fork import grafts
@@ -26,6 +28,12 @@ _RULES = [
 ]
 # Only where the switch is on.
 _SWITCHED = [("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py",), ()))]
+# The operator dump is Python alone: a build without NPU (for GPU hosts) has it, too. The comparer lies where the guides
+# look for it, tools/operator_cmp/compare.
+_DUMP_RULES = [
+    ("torch/utils/dumper", "torch/utils/dumper", ("*.py",), ()),
+    ("tools/msaccucmp", "torch/tools/operator_cmp/compare", ("*.py",), ()),
+]
 _LEFT_OUT = {"USE_DUMP": "torch/utils/dumper"}
 # Top-level packages of the wheel besides upstream's, and the distribution that would bring the same one.
 EXTRA_PACKAGES = {"torch_npu": "third_party/torch_npu", "apex": "third_party/apex"}
@@ -36,25 +44,36 @@ def extra_packages(root: Path = ROOT) -> list[str]:
     return [name for name, folder in EXTRA_PACKAGES.items() if (root / folder / "__init__.py").is_file()]
 
 
+def compiled(source: Path) -> bytes:
+    """The .pyc file of a script, which Python runs like the script; unchecked, so equal sources give equal bytes."""
+    text = source.read_bytes()
+    code = compile(text, source.name, "exec", dont_inherit=True)
+    flags = (0b01).to_bytes(4, "little")  # hash-based, not checked
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(text) + marshal.dumps(code)
+
+
 def collect(switches: Switches, base: Path, libraries: Path | None, root: Path = ROOT) -> dict[str, Content]:
     """All files of the wheel that differ from the base tree, path in site-packages to content.
 
     Raises BuildError when a file here would replace an upstream file whole: such a change is a graft.
     """
     files: dict[str, Content] = {}
+    rules = list(_DUMP_RULES) if switches["USE_DUMP"] else []
+    if rules and (script := root / "tools/msaccucmp/msaccucmp.py").is_file():
+        files["torch/tools/operator_cmp/compare/msaccucmp.pyc"] = compiled(script)
     if switches["USE_NPU"]:
-        rules = _RULES + [rule for switch, rule in _SWITCHED if switches[switch]]
-        off = tuple(folder for switch, folder in _LEFT_OUT.items() if not switches[switch])
-        for folder, place, patterns, left_out in rules:
-            for pattern in patterns:
-                for path in (root / folder).rglob(pattern):
-                    name = path.relative_to(root).as_posix()
-                    if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out + off):
-                        continue
-                    files[f"{place}/{path.relative_to(root / folder).as_posix()}"] = path
-        if libraries is not None:
-            for path in libraries.rglob("*.so"):
-                files[path.relative_to(libraries).as_posix()] = path
+        rules += _RULES + [rule for switch, rule in _SWITCHED if switches[switch]]
+    off = tuple(folder for switch, folder in _LEFT_OUT.items() if not switches[switch])
+    for folder, place, patterns, left_out in rules:
+        for pattern in patterns:
+            for path in (root / folder).rglob(pattern):
+                name = path.relative_to(root).as_posix()
+                if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out + off):
+                    continue
+                files[f"{place}/{path.relative_to(root / folder).as_posix()}"] = path
+    if switches["USE_NPU"] and libraries is not None:
+        for path in libraries.rglob("*.so"):
+            files[path.relative_to(libraries).as_posix()] = path
     for name, content in files.items():
         if (base / name).exists():
             raise BuildError(f"{content} would replace upstream's {name}; make the change a graft (tools/fork/grafts)")

@@ -293,7 +293,7 @@ def _shutdown() -> None:
 
 
 # Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = ("amp", "memory", "options", "random", "streams", "types", "utils")
+_LAZY_MODULES = ("amp", "dump", "memory", "options", "random", "streams", "types", "utils")
 _LAZY_NAMES = {
     "Event": "streams",
     "ExternalStream": "streams",
@@ -304,6 +304,10 @@ _LAZY_NAMES = {
     "get_stream_from_external": "streams",
     "set_stream": "streams",
     "stream": "streams",
+    "_acl_dump_active": "dump",
+    "finalize_dump": "dump",
+    "init_dump": "dump",
+    "set_dump": "dump",
     "disable_graph_mode": "options",
     "enable_graph_mode": "options",
     "get_option": "options",
@@ -379,6 +383,10 @@ def _register() -> None:
     torch._register_device_module("npu", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
+    from . import _custom_ops
+
+    _custom_ops.attach()
+
     import atexit
 
     atexit.register(_shutdown)
@@ -399,6 +407,7 @@ __all__ = sorted(
         "device",
         "device_count",
         "device_of",
+        "dump",
         "fallback_stats",
         "get_amp_supported_dtype",
         "get_device_capability",

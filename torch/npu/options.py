@@ -36,8 +36,9 @@ _CACHE = ("ACL_OP_COMPILER_CACHE_MODE", "ACL_OP_COMPILER_CACHE_DIR")
 _values = {"ACL_OP_SELECT_IMPL_MODE": "high_precision", "ACL_OP_DEBUG_LEVEL": "0"}
 
 _graph_mode = False
-_fuzz_compile_step: int | None = None
+_fuzz_compile_step = 1
 _global_step = 0
+_fuzzy = False
 
 
 def set_option(option: dict[str, str | int]) -> None:
@@ -90,6 +91,8 @@ def get_option(name: str) -> str | None:
 def set_compile_mode(jit_compile: bool = False) -> None:
     r"""Say whether operators are compiled for each shape (True) or taken from CANN's binary packages (False).
 
+    On the simulated device, which has no packages, False compiles each operator for all shapes of a rank at once.
+
     Raises:
         TypeError: ``jit_compile`` is not a bool.
     """
@@ -99,17 +102,32 @@ def set_compile_mode(jit_compile: bool = False) -> None:
     torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_OP_JIT_COMPILE", value))
 
 
+def _update_fuzzy_compile() -> None:
+    global _fuzzy
+    wanted = _global_step >= _fuzz_compile_step
+    if wanted != _fuzzy:
+        _fuzzy = wanted
+        torch.npu._lazy_call(lambda: torch._C._npu_setFuzzyCompile(wanted))
+
+
 def set_start_fuzz_compile_step(step: int) -> None:
     r"""Compile operators for ranges of shapes (CANN's fuzzy compilation) from the ``step``-th training step on.
 
-    Steps are counted by :func:`global_step_inc`.
+    Steps are counted by :func:`global_step_inc`, whose first call is step 1, the default here. An operator that has
+    been compiled for a range needs no compilation for another shape of the same rank and dtype, so that training with
+    changing shapes compiles no longer. ``DISABLE_DYNAMIC_PATH`` names a file with one IR operator per line that stay
+    compiled for exact shapes; ``DYNAMIC_OP="ADD#MUL"`` names some that are always compiled for ranges;
+    ``DYNAMIC_COMPILE_ENABLE=1`` compiles for ranges without counting steps.
 
     Raises:
-        ValueError: ``step`` is not a positive int.
+        TypeError: ``step`` is not an int.
+        ValueError: ``step`` is not positive.
     """
     global _fuzz_compile_step
-    if not isinstance(step, int) or step < 1:
-        raise ValueError(f"set_start_fuzz_compile_step: the step is a positive int, not {step!r}")
+    if not isinstance(step, int) or isinstance(step, bool):
+        raise TypeError(f"set_start_fuzz_compile_step: the step is an int, not {type(step).__name__}")
+    if step < 1:
+        raise ValueError(f"set_start_fuzz_compile_step: the step is positive, not {step}")
     _fuzz_compile_step = step
 
 
@@ -117,8 +135,7 @@ def global_step_inc() -> None:
     r"""Count one training step; see :func:`set_start_fuzz_compile_step`."""
     global _global_step
     _global_step += 1
-    if _global_step == _fuzz_compile_step:
-        torch.npu._lazy_call(lambda: torch._C._npu_setCompileFlag(1))
+    _update_fuzzy_compile()
 
 
 def enable_graph_mode(verbose: bool = False) -> None:

@@ -120,10 +120,10 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
   }
   BlockPool& pool = pool_of(size);
 
-  Block* block = take_free_block(pool, size, stream);
-  if (block == nullptr && settle()) {
-    block = take_free_block(pool, size, stream);
+  if (pool.is_small) {
+    settle();
   }
+  Block* block = take_free_block(pool, size, stream);
   if (C10_UNLIKELY(block == nullptr)) {
     aclError error = ACL_SUCCESS;
     const size_t wanted = segment_size(size);
@@ -232,12 +232,8 @@ inline void DeviceCachingAllocator::count_free(const Block& block) {
   decrease(stats_.requested_bytes, pool, block.requested_size);
 }
 
-bool DeviceCachingAllocator::settle() {
-  if (hot_.empty()) {
-    return false;
-  }
+void DeviceCachingAllocator::settle() {
   hot_.take_all([this](Block* block) { join_and_insert(block); });
-  return true;
 }
 
 Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error) {

@@ -83,8 +83,8 @@ class DeviceCachingAllocator {
   void release_segment(Block* block);
   void synchronize();
 
-  // Makes hot blocks free ones like all others. True if there were any.
-  bool settle();
+  // Makes hot blocks free ones like all others.
+  void settle();
 
   void count_allocation(const Block& block);
   void count_free(const Block& block);

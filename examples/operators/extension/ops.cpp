@@ -14,8 +14,8 @@ using at::native::npu::OpCommand;
 
 // x * sigmoid(x) * gate, out of operators that the device has.
 Tensor swish_gate(const Tensor& x, const Tensor& gate) {
-  TORCH_CHECK(x.sizes() == gate.sizes() && x.scalar_type() == gate.scalar_type(), "swish_gate: x is ",
-              x.scalar_type(), x.sizes(), ", gate is ", gate.scalar_type(), gate.sizes(), "; they must be alike");
+  TORCH_CHECK(x.sizes() == gate.sizes() && x.scalar_type() == gate.scalar_type(), "swish_gate: x is ", x.scalar_type(),
+              x.sizes(), ", gate is ", gate.scalar_type(), gate.sizes(), "; they must be alike");
   DeviceOf guard(x);
   const Tensor swish = at::empty_like(x, at::MemoryFormat::Contiguous);
   OpCommand swish_command;

@@ -31,5 +31,8 @@ void log_cosh(acl_sim::OpContext& c) {
 
 SIM_CUSTOM_OPS(ops) {
   using acl_sim::dtype_bit;
-  ops.add("LogCosh").inputs(1).dtypes(dtype_bit(ACL_FLOAT16) | dtype_bit(ACL_FLOAT) | dtype_bit(ACL_DOUBLE)).run(log_cosh);
+  ops.add("LogCosh")
+      .inputs(1)
+      .dtypes(dtype_bit(ACL_FLOAT16) | dtype_bit(ACL_FLOAT) | dtype_bit(ACL_DOUBLE))
+      .run(log_cosh);
 }

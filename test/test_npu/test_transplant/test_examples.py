@@ -11,20 +11,11 @@ import unittest
 from transplant_case import ROOT, SCRIPT, tool
 
 PORTING = os.path.join(ROOT, "examples", "porting")
-# Scripts whose operator has no npu kernel yet: they must pass with the fallback, and leave this list later.
-WAITING = {
-    "volumes": "upsample_nearest3d",
-    "text_recognition": "_ctc_loss",
-    "optical_flow": "grid_sampler_2d",
-}
 
 
-def parity(*args, fallback=False):
-    """Rows of examples/porting/parity.py; without ``fallback`` only npu's own kernels may run."""
-    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
-    environment.pop("NPU_FALLBACK", None)
-    if not fallback:
-        environment["NPU_FALLBACK"] = "0"
+def parity(*args):
+    """Rows of examples/porting/parity.py, where only npu's own kernels may run."""
+    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", NPU_FALLBACK="0")
     command = [sys.executable, os.path.join(PORTING, "parity.py"), "--json", *args]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     if not done.stdout.strip():
@@ -41,16 +32,10 @@ class TestExamples(unittest.TestCase):
     def test_converted_scripts_train_as_on_the_cpu(self):
         rows = parity()
         self.assertGreaterEqual(len({row["script"] for row in rows}), 15)
-        self.check([row for row in rows if row["script"] not in WAITING])
-        for row in rows:
-            if row["script"] in WAITING:
-                self.assertIn(WAITING[row["script"]], row["failure"], "take it off WAITING")
-
-    def test_scripts_that_wait_for_an_operator_train_with_the_fallback(self):
-        self.check(parity(*WAITING, fallback=True))
+        self.check(rows)
 
     def test_unconverted_scripts_train_through_transfer_to_npu(self):
-        self.check(parity("--transfer", "--steps", "2", fallback=True))
+        self.check(parity("--transfer", "--steps", "2"))
 
     def test_acceptance_command(self):
         with tempfile.TemporaryDirectory() as out:

@@ -1,6 +1,7 @@
 // Bindings of what is about operators as a whole: CANN's compile options, operators that fell back to the CPU, and the
 // simulator's counters of copies and launches.
 
+#include <ATen/native/npu/frame/CompileMode.h>
 #include <ATen/native/npu/frame/Fallback.h>
 #include <acl/acl_op_compiler.h>
 #include <acl/acl_simulator.h>
@@ -45,9 +46,9 @@ void set_option(const std::string& name, const std::string& value) {
   TORCH_CHECK_VALUE(false, "No such compile option: ", name);
 }
 
-void set_compile_flag(int flag) {
+void set_fuzzy_compile(bool on) {
   c10::npu::activate_device();
-  NPU_CHECK(c10::npu::acl::aclopSetCompileFlag(static_cast<aclOpCompileFlag>(flag)));
+  at::native::npu::set_fuzzy_compile(on);
 }
 
 py::object simulator_counters(int device) {
@@ -73,6 +74,7 @@ py::object simulator_counters(int device) {
   COUNTER(scratch_used);
   COUNTER(scratch_peak);
   COUNTER(relayouts);
+  COUNTER(ops_cached);
 #undef COUNTER
   return d;
 }
@@ -81,7 +83,7 @@ py::object simulator_counters(int device) {
 
 void bind_compile(py::module_& m) {
   m.def("_npu_setOption", torch::wrap_pybind_function(&set_option));
-  m.def("_npu_setCompileFlag", torch::wrap_pybind_function(&set_compile_flag));
+  m.def("_npu_setFuzzyCompile", torch::wrap_pybind_function(&set_fuzzy_compile));
   m.def("_npu_fallbackStats", torch::wrap_pybind_function([]() { return at::native::npu::fallback_stats(); }));
   m.def("_npu_resetFallbackStats", torch::wrap_pybind_function([]() { at::native::npu::reset_fallback_stats(); }));
   m.def("_npu_simulatorCounters", torch::wrap_pybind_function(&simulator_counters));

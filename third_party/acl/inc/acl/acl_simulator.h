@@ -21,5 +21,6 @@ typedef struct aclsimCounters {
   uint64_t scratch_used;
   uint64_t scratch_peak;
   uint64_t relayouts;  // operands that had to be rewritten into another layout
-  uint64_t reserved[9];
+  uint64_t ops_cached;  // compiled operators in memory, of all devices; a bounded number
+  uint64_t reserved[8];
 } aclsimCounters;

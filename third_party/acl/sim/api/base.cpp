@@ -1,11 +1,13 @@
 // acl.h and acl_base.h: initialisation, messages, tensor descriptions, data buffers.
 
 #include "exec/custom.h"
+#include "exec/dump.h"
 #include "runtime/config.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/fault.h"
 #include "runtime/free_list.h"
+#include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/tensor_desc.h"
 #include "sim_api.h"
@@ -15,8 +17,6 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-
-#include <unistd.h>
 
 namespace acl_sim::api {
 namespace {
@@ -51,9 +51,8 @@ size_t elements_of(const aclTensorDesc& desc) {
 }  // namespace
 
 aclError aclInit(const char* config_path) {
-  if (config_path && *config_path && ::access(config_path, R_OK) != 0) {
-    throw Error(ACL_ERROR_INVALID_FILE, format("the configuration file '%s' cannot be read", config_path));
-  }
+  const bool configured = config_path && *config_path;
+  const Json configuration = configured ? read_json_file(config_path) : Json{};
   check_config();
   check_faults();
   load_custom_ops();
@@ -61,6 +60,14 @@ aclError aclInit(const char* config_path) {
   if (!initialised.compare_exchange_strong(before, 1)) {
     throw Error(ACL_ERROR_REPEAT_INITIALIZE,
                 before == 1 ? "aclInit was called before" : "AscendCL cannot be initialised again after aclFinalize");
+  }
+  if (configuration.find("dump")) {
+    try {
+      start_dump(config_path, configuration);
+    } catch (...) {
+      initialised.store(0);
+      throw;
+    }
   }
   return ACL_SUCCESS;
 }

@@ -1,6 +1,7 @@
 // acl_rt.h: devices, contexts, peers, and what is counted.
 
 #include "runtime/device.h"
+#include "exec/compile_cache.h"
 #include "exec/scratch.h"
 #include "runtime/config.h"
 #include "runtime/context.h"
@@ -129,6 +130,13 @@ aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
   return ACL_SUCCESS;
 }
 
+aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
+  current_context();
+  if (!mode) throw Error(ACL_ERROR_INVALID_PARAM, "mode is null");
+  *mode = ACL_RT_OVERFLOW_MODE_INFNAN;
+  return ACL_SUCCESS;
+}
+
 // ---- what only the simulator answers
 
 aclError aclsimGetCounters(int32_t id, aclsimCounters* counters) {
@@ -144,10 +152,12 @@ aclError aclsimGetCounters(int32_t id, aclsimCounters* counters) {
     counters->device_to_host_bytes = c.copies[kDeviceToHost][1].load();
     counters->device_to_device_copies = c.copies[kDeviceToDevice][0].load();
     counters->device_to_device_bytes = c.copies[kDeviceToDevice][1].load();
-    counters->ops_launched = c.ops_launched.load();
-    counters->ops_run_by_caller = c.ops_run_by_caller.load();
+    const uint64_t direct = direct_ops_of(*d) - c.direct_ops_before.load();
+    counters->ops_launched = c.ops_launched.load() + direct;
+    counters->ops_run_by_caller = c.ops_run_by_caller.load() + direct;
     counters->ops_compiled = c.ops_compiled.load();
     counters->relayouts = c.relayouts.load();
+    counters->ops_cached = compiled_ops();
     d->memory_info(&free, &total, &peak);
     counters->memory_used = total - free;
     size_t scratch = 0, scratch_peak = 0;
@@ -166,6 +176,7 @@ aclError aclsimResetCounters(int32_t id) {
     for (auto& route : d->counters.copies) {
       for (auto& value : route) value.store(0);
     }
+    d->counters.direct_ops_before.store(direct_ops_of(*d));
     d->counters.ops_launched.store(0);
     d->counters.ops_run_by_caller.store(0);
     d->counters.ops_compiled.store(0);

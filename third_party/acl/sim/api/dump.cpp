@@ -2,6 +2,7 @@
 
 #include "exec/dump.h"
 #include "runtime/error.h"
+#include "runtime/json.h"
 #include "sim_api.h"
 
 #include <mutex>
@@ -38,7 +39,7 @@ aclError aclmdlSetDump(const char* path) {
   std::lock_guard<std::mutex> lock(s.mutex);
   check_ready(s);
   if (!path || !*path) throw Error(ACL_ERROR_INVALID_PARAM, "the path of the dump configuration is null or empty");
-  start_dump(path);
+  start_dump(path, read_json_file(path));
   return ACL_SUCCESS;
 }
 

@@ -242,6 +242,7 @@ aclError aclSetCompileopt(aclCompileOpt option, const char* value) {
   auto& o = options();
   std::lock_guard<std::mutex> lock(o.mutex);
   o.values[option] = value;
+  if (option == ACL_OP_JIT_COMPILE) set_jit_compile(o.values[option] != "disable");
   return ACL_SUCCESS;
 }
 

@@ -184,6 +184,14 @@ AtenOp::AtenOp(const char* type, const char* overload, void (*run)(OpContext&)) 
   def.inputs(0, kManyInputs).outputs(0, kManyInputs).dtypes(kAllTypes).attrs(std::move(attrs)).ai_cpu().run(run);
 }
 
+torch::jit::Stack AtenOp::call(OpContext& c) const {
+  Reader reader(c);
+  torch::jit::Stack stack;
+  for (const c10::Argument& argument : op_.schema().arguments()) stack.push_back(reader.next(argument));
+  op_.callBoxed(&stack);
+  return stack;
+}
+
 void AtenOp::run(OpContext& c) const {
   const c10::FunctionSchema& schema = op_.schema();
   Reader reader(c);

@@ -16,6 +16,7 @@
 // same memory), then the returned tensors that are none of the arguments.
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 #include "exec/op.h"
 
@@ -24,7 +25,10 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 class AtenOp {
  public:
   AtenOp(const char* type, const char* overload, void (*run)(OpContext&));
+  // Computes, and hands every result to its output.
   void run(OpContext& c) const;
+  // Computes, and leaves the results to the caller; for operators whose CPU kernel gives other results than it should.
+  torch::jit::Stack call(OpContext& c) const;
 
  private:
   c10::OperatorHandle op_;
@@ -32,5 +36,9 @@ class AtenOp {
 
 #define SIM_ATEN(TYPE, OVERLOAD) \
   static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, [](::acl_sim::OpContext& c) { aten_##TYPE.run(c); })
+
+// As above, but FN(OpContext&, const torch::jit::Stack& results) fills the outputs.
+#define SIM_ATEN_THEN(TYPE, OVERLOAD, FN) \
+  static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, [](::acl_sim::OpContext& c) { FN(c, aten_##TYPE.call(c)); })
 
 }  // namespace acl_sim

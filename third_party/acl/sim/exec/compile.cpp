@@ -1,88 +1,17 @@
 #include "exec/compile.h"
 
-#include "exec/fuzzy.h"
 #include "runtime/config.h"
-#include "runtime/thread_local.h"
 
-#include <c10/util/SmallVector.h>
-
-#include <cstring>
-#include <memory>
-#include <mutex>
-#include <unordered_map>
+#include <algorithm>
 
 namespace acl_sim {
 namespace {
 
-using Key = c10::SmallVector<uint64_t, 96>;
-
 // A cube operator's work grows faster than its operands.
 constexpr int64_t kTinyCube = 16384;
 
-inline uint64_t mix(uint64_t a, uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15ULL) * (b ^ 0xD6E8FEB86659FD93ULL);
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-uint64_t hash_of(const uint64_t* words, size_t count) {
-  uint64_t h = count;
-  for (size_t i = 0; i < count; ++i) h = mix(h + words[i], words[i] + i);
-  return h;
-}
-
 [[noreturn]] void invalid(const Description& d, const std::string& reason) {
   throw Error(ACL_ERROR_INVALID_PARAM, std::string(d.type) + ": " + reason);
-}
-
-void add_desc(Key& key, const Description& d, const aclTensorDesc* desc, const char* kind, int i) {
-  if (__builtin_expect(!desc || !desc->valid(), 0)) {
-    invalid(d, format("the description of %s %d is %s", kind, i, desc ? "not a live aclTensorDesc" : "null"));
-  }
-  key.push_back(static_cast<uint64_t>(static_cast<uint8_t>(desc->dtype + 1)) |
-                static_cast<uint64_t>(static_cast<uint8_t>(desc->format + 1)) << 8 |
-                static_cast<uint64_t>(desc->placement != ACL_MEMTYPE_DEVICE) << 16 |
-                static_cast<uint64_t>(desc->ndim) << 24);
-  const int64_t* dims = desc->dims();
-  for (int k = 0; k < desc->ndim; ++k) key.push_back(static_cast<uint64_t>(dims[k]));
-}
-
-void make_key(Key& key, const Description& d) {
-  const size_t length = std::strlen(d.type);
-  key.push_back(static_cast<uint64_t>(length) | static_cast<uint64_t>(d.inputs) << 16 |
-                static_cast<uint64_t>(d.outputs) << 40);
-  for (size_t at = 0; at < length; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, d.type + at, length - at < 8 ? length - at : 8);
-    key.push_back(word);
-  }
-  for (int i = 0; i < d.inputs; ++i) add_desc(key, d, d.input[i], "input", i);
-  for (int i = 0; i < d.outputs; ++i) add_desc(key, d, d.output[i], "output", i);
-  if (d.attr) key.append(d.attr->words.data(), d.attr->words.data() + d.attr->used / 8);
-}
-
-bool same(const CompiledOp& op, uint64_t hash, const Key& key) {
-  return op.hash == hash && op.key.size() == key.size() && std::memcmp(op.key.data(), key.data(), key.size() * 8) == 0;
-}
-
-struct Shard {
-  std::mutex mutex;
-  std::unordered_multimap<uint64_t, const CompiledOp*> ops;
-};
-constexpr size_t kShards = 16;
-
-Shard& shard_of(uint64_t hash) {
-  static auto* shards = new Shard[kShards];
-  return shards[hash >> 60];
-}
-
-constexpr size_t kRecent = 1024;
-SIM_THREAD_LOCAL const CompiledOp** recent = nullptr;  // kRecent entries
-
-// What a thread used last; the table goes with the thread.
-const CompiledOp** make_recent() {
-  static thread_local std::unique_ptr<const CompiledOp*[]> owner;
-  owner = std::make_unique<const CompiledOp*[]>(kRecent);
-  return recent = owner.get();
 }
 
 Operand make_operand(const Description& d, const aclTensorDesc& desc, const char* kind, size_t i) {
@@ -170,7 +99,9 @@ void decide_size(CompiledOp& op) {
   op.tiny_loop = op.tiny && one_size && op.def->tiny_fn && op.inputs.size() <= 4;
 }
 
-const CompiledOp* compile(const Description& d) {
+}  // namespace
+
+std::unique_ptr<CompiledOp> compile(const Description& d) {
   const OpDef* def = find_op(d.type);
   if (!def) {
     throw Error(
@@ -189,10 +120,8 @@ const CompiledOp* compile(const Description& d) {
     no_kernel(*op, error.what());
   }
   decide_size(*op);
-  return op.release();
+  return op;
 }
-
-}  // namespace
 
 std::string CompiledOp::describe() const {
   std::string text = def->type + "(";
@@ -210,93 +139,6 @@ std::string CompiledOp::describe() const {
                       : describe_tensor(o.dtype, o.dims.data(), static_cast<int>(o.dims.size()), o.format));
   }
   return text + ")";
-}
-
-namespace {
-
-// The same, for descriptions that are launched again and again: found by their stamps, without looking inside.
-struct Memo {
-  static constexpr int kOperands = 6;
-  uint64_t stamps[kOperands + 1];  // inputs, outputs, attributes; the rest is 0
-  int inputs;
-  const CompiledOp* op;
-};
-constexpr size_t kMemos = 512;
-SIM_THREAD_LOCAL Memo* memos = nullptr;  // kMemos entries
-
-Memo* make_memos() {
-  static thread_local std::unique_ptr<Memo[]> owner;
-  owner = std::make_unique<Memo[]>(kMemos);
-  return memos = owner.get();
-}
-
-// Takes the stamps of a launch; the entry they belong to, or nullptr if this is not a repetition.
-Memo* memo_of(const Description& d, uint64_t (&stamps)[Memo::kOperands + 1]) {
-  if (d.inputs + d.outputs > Memo::kOperands || d.outputs < 1 || !d.output[0] || !d.output[0]->valid()) return nullptr;
-  if (!d.output[0]->launched.load(std::memory_order_relaxed)) {
-    d.output[0]->launched.store(true, std::memory_order_relaxed);
-    return nullptr;
-  }
-  uint64_t h = static_cast<uint64_t>(d.inputs);
-  int at = 0;
-  const auto take = [&](const aclTensorDesc* desc) {
-    if (!desc || !desc->valid()) return false;
-    stamps[at] = desc->stamp;
-    h = mix(h, desc->stamp);
-    ++at;
-    return true;
-  };
-  for (int i = 0; i < d.inputs; ++i) {
-    if (!take(d.input[i])) return nullptr;
-  }
-  for (int i = 0; i < d.outputs; ++i) {
-    if (!take(d.output[i])) return nullptr;
-  }
-  stamps[at] = d.attr ? d.attr->stamp : 0;
-  h = mix(h, stamps[at]);
-  while (++at <= Memo::kOperands) stamps[at] = 0;
-  return (memos ? memos : make_memos()) + h % kMemos;
-}
-
-const CompiledOp& find_or_compile(const Description& d, bool only_known, bool* fresh) {
-  Key key;
-  make_key(key, d);
-  const uint64_t hash = hash_of(key.data(), key.size());
-  const CompiledOp*& mine = (recent ? recent : make_recent())[hash % kRecent];
-  if (mine && same(*mine, hash, key)) return *mine;
-  auto& shard = shard_of(hash);
-  std::lock_guard<std::mutex> lock(shard.mutex);
-  const auto [begin, end] = shard.ops.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    if (same(*it->second, hash, key)) return *(mine = it->second);
-  }
-  if (only_known)
-    throw Error(ACL_ERROR_OP_NOT_FOUND,
-                format("%s has not been compiled for these operands; call aclopCompile first", d.type));
-  const CompiledOp* op = compile(d);
-  const_cast<CompiledOp*>(op)->hash = hash;
-  const_cast<CompiledOp*>(op)->key.assign(key.begin(), key.end());
-  shard.ops.emplace(hash, op);
-  *fresh = needs_compilation(*op);
-  return *(mine = op);
-}
-
-}  // namespace
-
-const CompiledOp& compiled(const Description& d, bool only_known, bool* fresh) {
-  uint64_t stamps[Memo::kOperands + 1];
-  Memo* memo = memo_of(d, stamps);
-  if (memo && memo->op && memo->inputs == d.inputs && std::memcmp(memo->stamps, stamps, sizeof stamps) == 0 &&
-      memo->op->def->type == d.type) {
-    return *memo->op;
-  }
-  const CompiledOp& op = find_or_compile(d, only_known, fresh);
-  if (memo) {
-    std::memcpy(memo->stamps, stamps, sizeof stamps);
-    memo->inputs = d.inputs;
-    memo->op = &op;
-  }
-  return op;
 }
 
 }  // namespace acl_sim

@@ -2,14 +2,13 @@
 // "Compiling" an operator: checking a type with given shapes, dtypes, formats and attributes against its definition,
 // once, and keeping what execution needs.
 //
-// Note [Compile cache]
-// The key is the launch as the caller describes it, as a row of 64-bit words. Each thread keeps a small table of what
-// it used last, behind it is one table for all. Compiled operators are never freed, so a pointer to one is always good.
+// compile_cache.h finds one again.
 
 #include <acl/acl.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,6 +55,9 @@ class CompiledAttrs final : public Attrs {
 
 struct CompiledOp {
   CompiledOp(const OpDef& def, const aclopAttr* attr) : def(&def), attrs(attr) {}
+  ~CompiledOp();
+  CompiledOp(const CompiledOp&) = delete;
+  CompiledOp& operator=(const CompiledOp&) = delete;
 
   const OpDef* def;
   CompiledAttrs attrs;
@@ -66,6 +68,8 @@ struct CompiledOp {
   bool host_inputs = false;  // some input comes by value
   uint64_t hash = 0;
   std::vector<uint64_t> key;
+  bool kept = false;                      // never evicted; under the lock of its part of the cache
+  mutable std::atomic<uint64_t> used{0};  // the cache's generation at its last use
   mutable std::atomic<Frame*> frame{nullptr};  // tensors kept for the next execution, see context.cpp
 
   const Operand& operand(size_t i) const { return i < inputs.size() ? inputs[i] : outputs[i - inputs.size()]; }
@@ -81,8 +85,7 @@ struct Description {
   const aclopAttr* attr;
 };
 
-// The operator for a description, compiled if that has not happened yet. Throws Error with ACL's code and the reason.
-// With only_known, an operator that has not been compiled throws ACL_ERROR_OP_NOT_FOUND.
-const CompiledOp& compiled(const Description& d, bool only_known, bool* fresh);
+// Throws Error with ACL's code and the reason.
+std::unique_ptr<CompiledOp> compile(const Description& d);
 
 }  // namespace gnu::visibility("hidden")

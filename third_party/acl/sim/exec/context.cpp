@@ -13,6 +13,8 @@ struct Frame {
   std::vector<at::Tensor> tensors;  // inputs, then outputs; undefined until asked for
 };
 
+CompiledOp::~CompiledOp() { delete frame.load(); }
+
 namespace {
 
 at::Tensor make_alias(const Operand& operand) {
@@ -243,6 +245,12 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
   checked_output(i);
   const size_t operand = op_.inputs.size() + i;
   forget_placement();
+  // A result with other strides that was placed in the output's memory would be overwritten while it is read.
+  if (!result.is_contiguous() && op_.outputs[i].elements > 0 &&
+      result.storage().data() == launch_.operand(operand)) {
+    set_out(i, result.clone(at::MemoryFormat::Contiguous));
+    return;
+  }
   if (result.sizes() != c10::IntArrayRef(op_.outputs[i].dims) ||
       result.scalar_type() != scalar_type(op_.outputs[i].dtype)) {
     // Same elements under other dims (a 0-d result for a [1] output) are fine, anything else is the operator's mistake.
@@ -269,6 +277,7 @@ void RunContext::finish() {
     const size_t operand = op_.inputs.size() + i;
     const auto& tensor = frame_->tensors[operand];
     if (!tensor.defined() || operand >= 32 || !(handed_out_ >> operand & 1)) continue;
+    if (op_.outputs[i].elements == 0 && tensor.numel() == 0) continue;  // has no address
     if (tensor.const_data_ptr() != launch_.operand(operand) || !untouched(tensor, op_.outputs[i])) {
       throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH,
                     format("output %zu is described as %s, but the operator computes another shape", i,

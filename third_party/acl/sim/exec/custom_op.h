@@ -35,9 +35,9 @@ struct CustomOpLibrary {
 
 }  // namespace acl_sim
 
-#define SIM_CUSTOM_OPS(OPS)                                                                                           \
-  static void acl_sim_define_custom_ops(::acl_sim::CustomOps& OPS);                                                   \
-  extern "C" __attribute__((visibility("default"), used)) const ::acl_sim::CustomOpLibrary acl_sim_custom_ops;        \
-  const ::acl_sim::CustomOpLibrary acl_sim_custom_ops = {::acl_sim::kCustomOpVersion, sizeof(::acl_sim::OpDef),       \
-                                                         TORCH_VERSION, &acl_sim_define_custom_ops};                  \
+#define SIM_CUSTOM_OPS(OPS)                                                                                     \
+  static void acl_sim_define_custom_ops(::acl_sim::CustomOps& OPS);                                             \
+  extern "C" __attribute__((visibility("default"), used)) const ::acl_sim::CustomOpLibrary acl_sim_custom_ops;  \
+  const ::acl_sim::CustomOpLibrary acl_sim_custom_ops = {::acl_sim::kCustomOpVersion, sizeof(::acl_sim::OpDef), \
+                                                         TORCH_VERSION, &acl_sim_define_custom_ops};            \
   static void acl_sim_define_custom_ops([[maybe_unused]] ::acl_sim::CustomOps& OPS)

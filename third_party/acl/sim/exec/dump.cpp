@@ -61,24 +61,6 @@ uint64_t now_us() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
-void start(const std::string& path, const Json& whole) {
-  DumpConfig config = read_dump_config(path, whole);
-  const bool on = config.single_operators || config.overflow_only;
-  std::shared_ptr<Session> session;
-  if (on) {
-    session = std::make_shared<Session>();
-    session->config = std::move(config);
-    session->time = time_text();
-  } else if (log_enabled(LogLevel::Warning)) {
-    log_line(LogLevel::Warning, "ASCENDCL", __FILE__, __LINE__,
-             path + ": dump_op_switch is off, so operators are not dumped");
-  }
-  auto& c = current();
-  std::lock_guard<std::mutex> lock(c.mutex);
-  c.session = std::move(session);
-  detail::dumping.store(on, std::memory_order_release);
-}
-
 // A new file that is gone again unless it was completed.
 class File {
  public:
@@ -147,11 +129,22 @@ DumpTicket* make_ticket() {
 void drop_ticket(DumpTicket* ticket) noexcept { delete ticket; }
 bool dumps_overflow_only(const DumpTicket& ticket) { return ticket.session->config.overflow_only; }
 
-void start_dump(const std::string& path) { start(path, read_json_file(path)); }
-
-void start_dump_if_configured(const std::string& path) {
-  const Json whole = read_json_file(path);
-  if (whole.find("dump")) start(path, whole);
+void start_dump(const std::string& path, const Json& configuration) {
+  DumpConfig config = read_dump_config(path, configuration);
+  const bool on = config.single_operators || config.overflow_only;
+  std::shared_ptr<Session> session;
+  if (on) {
+    session = std::make_shared<Session>();
+    session->config = std::move(config);
+    session->time = time_text();
+  } else if (log_enabled(LogLevel::Warning)) {
+    log_line(LogLevel::Warning, "ASCENDCL", __FILE__, __LINE__,
+             path + ": dump_op_switch is off, so operators are not dumped");
+  }
+  auto& c = current();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  c.session = std::move(session);
+  detail::dumping.store(on, std::memory_order_release);
 }
 
 void end_dump() {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/json.h"
 #include "runtime/task.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
@@ -39,11 +40,9 @@ void drop_ticket(DumpTicket* ticket) noexcept;
 // Whether only operators that overflow are dumped ("dump_debug").
 bool dumps_overflow_only(const DumpTicket& ticket);
 
-// Starts dumping as the "dump" object of a configuration file says, instead of what an earlier one said. Nothing
-// changes when it throws Error: ACL_ERROR_INVALID_FILE, ACL_ERROR_PARSE_FILE, ACL_ERROR_INVALID_DUMP_CONFIG.
-void start_dump(const std::string& path);
-// The same for an optional "dump" object of aclInit's file.
-void start_dump_if_configured(const std::string& path);
+// Starts dumping as the "dump" object of a configuration says, instead of what an earlier one said. `path` is for
+// messages. Nothing changes when it throws Error, ACL_ERROR_INVALID_DUMP_CONFIG or ACL_ERROR_INVALID_FILE.
+void start_dump(const std::string& path, const Json& configuration);
 void end_dump();
 
 // One operator's operands on the way to a file; made and used on the thread that executes it.

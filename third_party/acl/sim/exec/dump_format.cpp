@@ -60,16 +60,21 @@ uint64_t data_type(aclDataType dtype) {
   }
 }
 
-std::string tensor(const Operand& operand, int size_field) {
-  Message shape, dims;
+std::string shape(const Operand& operand) {
+  Message message, dims;
   for (const int64_t dim : operand.dims) dims.put(static_cast<uint64_t>(dim));
-  if (!operand.dims.empty()) shape.bytes(1, dims.text());
+  if (!operand.dims.empty()) message.bytes(1, dims.text());
+  return message.text();
+}
+
+// `origin` is the same tensor in a plain format.
+std::string tensor(const Operand& operand, const Operand& origin, int size_field) {
   Message message;
   message.number(1, data_type(operand.dtype));
   message.number(2, static_cast<uint64_t>(operand.format < 0 ? ACL_FORMAT_ND : operand.format));
-  message.bytes(3, shape.text());
+  message.bytes(3, shape(operand));
   message.number(size_field, operand.absent ? 0 : operand.bytes);
-  message.bytes(size_field + 1, shape.text());
+  message.bytes(size_field + 1, shape(origin));
   return message.text();
 }
 
@@ -77,11 +82,19 @@ std::string tensor(const Operand& operand, int size_field) {
 
 std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64_t time_us, bool inputs,
                         bool outputs) {
+  // The host sees tensors in private formats only where TransData makes them or takes them back.
+  const bool reformats = op.def->type == "TransData" && op.inputs.size() == 1 && op.outputs.size() == 1;
+  const auto origin = [&](const Operand& operand) -> const Operand& {
+    if (!reformats || operand.format == ACL_FORMAT_ND) return operand;
+    const bool plain = operand.format == ACL_FORMAT_NCHW || operand.format == ACL_FORMAT_NHWC ||
+                       operand.format == ACL_FORMAT_NCDHW || operand.format == ACL_FORMAT_NDHWC;
+    return plain ? operand : &operand == &op.inputs[0] ? op.outputs[0] : op.inputs[0];
+  };
   Message message;
   message.bytes(1, "2.0");
   message.number(2, time_us);
-  for (size_t i = 0; outputs && i < op.outputs.size(); ++i) message.bytes(3, tensor(op.outputs[i], 6));
-  for (size_t i = 0; inputs && i < op.inputs.size(); ++i) message.bytes(4, tensor(op.inputs[i], 5));
+  for (size_t i = 0; outputs && i < op.outputs.size(); ++i) message.bytes(3, tensor(op.outputs[i], origin(op.outputs[i]), 6));
+  for (size_t i = 0; inputs && i < op.inputs.size(); ++i) message.bytes(4, tensor(op.inputs[i], origin(op.inputs[i]), 5));
   message.bytes(6, op_name);
   return message.text();
 }

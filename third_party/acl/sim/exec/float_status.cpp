@@ -81,15 +81,11 @@ namespace {
 
 constexpr int64_t kStatusElements = 8;
 
-Device& watching(OpContext& c) {
-  Device& device = static_cast<RunContext&>(c).device();
-  device.watches_floats.store(true, std::memory_order_relaxed);
-  return device;
-}
+Device& device_of(OpContext& c) { return static_cast<RunContext&>(c).device(); }
 
 void check_status(const at::Tensor& t, const char* what) {
-  if (t.numel() != kStatusElements)
-    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("the %s must have 8 elements, not %lld", what,
+  if (t.numel() != kStatusElements && t.numel() != 2 * kStatusElements)
+    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("the %s must have 8 or 16 elements, not %lld", what,
                                                        static_cast<long long>(t.numel())));
 }
 
@@ -100,13 +96,13 @@ void zero_output(OpContext& c) {
 }
 
 void alloc_status(OpContext& c) {
-  watching(c);
+  device_of(c).watches_floats.store(true, std::memory_order_relaxed);
   zero_output(c);
 }
 
 // CANN's operator writes the status into its input, too: hosts read either.
 void get_status(OpContext& c) {
-  const Device& device = watching(c);
+  const Device& device = device_of(c);
   zero_output(c);
   const auto status = static_cast<float>(device.float_status.load(std::memory_order_relaxed));
   const at::Tensor in = c.in(0);
@@ -116,13 +112,13 @@ void get_status(OpContext& c) {
 }
 
 void get_status_v2(OpContext& c) {
-  const Device& device = watching(c);
+  const Device& device = device_of(c);
   zero_output(c);
   *c.out(0).mutable_data_ptr<int32_t>() = static_cast<int32_t>(device.float_status.load(std::memory_order_relaxed));
 }
 
 void clear_status(OpContext& c) {
-  watching(c).float_status.store(0, std::memory_order_relaxed);
+  device_of(c).float_status.store(0, std::memory_order_relaxed);
   if (c.num_outputs() > 0) zero_output(c);
 }
 

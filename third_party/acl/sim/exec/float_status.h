@@ -5,8 +5,8 @@
 // An operator of the AI Core overflows when an fp16, bf16 or fp32 output holds an infinity or NaN while none of its
 // inputs (numbers among the attributes included) does: what was infinite before is passed on, not counted again.
 // Looking costs a pass over the outputs, so the device only looks
-//  - from the first NPUAllocFloatStatus, NPUClearFloatStatus or NPUGetFloatStatus on, until it is reset,
-//  - on streams with aclrtSetStreamOverflowSwitch: their next synchronisation also returns 207003,
+//  - from the first NPUAllocFloatStatus on, until it is reset,
+//  - on streams switched on with aclrtSetStreamOverflowSwitch,
 //  - for launches that are dumped with "dump_debug".
 // Inputs are only looked at when an output is not finite, or before the operator runs if it may overwrite them.
 

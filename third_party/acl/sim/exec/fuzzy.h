@@ -11,7 +11,9 @@
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
+// By the compile flag, and by ACL_OP_JIT_COMPILE=disable (kernels that fit every shape); one of them is enough.
 void set_fuzzy_mode(bool on);
+void set_jit_compile(bool on);
 
 // Decides how a new combination of operands gets its operator: true if it is a compilation of its own, false if an
 // earlier fuzzy one covers it. Writes the compile log.

@@ -2,7 +2,7 @@
 
 #include "exec/launch.h"
 
-#include "exec/compile.h"
+#include "exec/compile_cache.h"
 #include "exec/dump.h"
 #include "exec/scratch.h"
 #include "runtime/context.h"
@@ -18,7 +18,6 @@ namespace {
 
 void check_call(const Description& d, const void* input_buffers, const void* output_buffers) {
   if (!d.type || !*d.type) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type is null or empty");
-  if (std::strlen(d.type) > 255) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type has more than 255 characters");
   if (d.inputs < 0 || d.outputs < 0 || d.inputs >= (1 << 20) || d.outputs >= (1 << 20)) {
     throw Error(ACL_ERROR_INVALID_PARAM,
                 format("%s: %d inputs and %d outputs are impossible", d.type, d.inputs, d.outputs));
@@ -36,13 +35,20 @@ void check_call(const Description& d, const void* input_buffers, const void* out
                                            std::to_string(input ? i : i - op.inputs.size()) + " " + reason);
 }
 
-const aclDataBuffer& checked_buffer(const CompiledOp& op, size_t i, const aclDataBuffer* buffer) {
+[[gnu::noinline]] void refuse_buffer(const CompiledOp& op, size_t i, const aclDataBuffer* buffer) {
   const auto& operand = op.operand(i);
   if (!buffer || !buffer->valid())
     bad_buffer(op, i, buffer ? "has a buffer that is not a live aclDataBuffer" : "has no buffer");
   if (buffer->size < operand.bytes)
     bad_buffer(op, i, format("needs %zu bytes, its buffer has %zu", operand.bytes, buffer->size));
-  if (!buffer->data && operand.bytes > 0) bad_buffer(op, i, "has a null address");
+  bad_buffer(op, i, "has a null address");
+}
+
+inline const aclDataBuffer& checked_buffer(const CompiledOp& op, const Operand& operand, size_t i,
+                                           const aclDataBuffer* buffer) {
+  const bool fine =
+      buffer && buffer->valid() && buffer->size >= operand.bytes && (buffer->data || operand.bytes == 0);
+  if (__builtin_expect(!fine, 0)) refuse_buffer(op, i, buffer);
   return *buffer;
 }
 
@@ -68,7 +74,7 @@ void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuf
     if (!operand.host || operand.absent) continue;
     const auto& constant = descs[i]->constant;
     const void* from =
-        constant.size() >= operand.bytes && !constant.empty() ? constant.data() : checked_buffer(op, i, inputs[i]).data;
+        constant.size() >= operand.bytes && !constant.empty() ? constant.data() : checked_buffer(op, operand, i, inputs[i]).data;
     if (operand.bytes) std::memcpy(room + at, from, operand.bytes);
     if (launch.spill) {
       launch.spill->operands[i] = room + at;
@@ -80,18 +86,15 @@ void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuf
   }
 }
 
-void take_device_operand(const CompiledOp& op, OpLaunch& launch, const Device& device, size_t i,
-                         const aclDataBuffer* buffer) {
-  const auto& operand = op.operand(i);
-  void* address = nullptr;
-  if (!operand.absent) {
-    const auto& b = checked_buffer(op, i, buffer);
-    if (__builtin_expect(!device.in_window(b.data) && operand.bytes > 0, 0)) {
-      bad_buffer(op, i, format("at %p is not memory of device %d", b.data, device.id));
-    }
-    address = device.alias(b.data);
+// The address at which the device reaches operand i.
+[[gnu::always_inline]] inline void* device_operand(const CompiledOp& op, const Operand& operand, const Device& device,
+                                                   size_t i, const aclDataBuffer* buffer) {
+  if (operand.absent) return nullptr;
+  const auto& b = checked_buffer(op, operand, i, buffer);
+  if (__builtin_expect(!device.in_window(b.data) && operand.bytes > 0, 0)) {
+    bad_buffer(op, i, format("at %p is not memory of device %d", b.data, device.id));
   }
-  (launch.spill ? launch.spill->operands : launch.operands)[i] = address;
+  return device.alias(b.data);
 }
 
 }  // namespace
@@ -100,7 +103,7 @@ aclError compile_only(const Description& d) {
   check_call(d, d.input, d.output);
   const Context* context = current_context_or_null();
   bool fresh = false;
-  compiled(d, false, &fresh);
+  LaunchScope().find_and_keep(d, &fresh);
   if (fresh && context) context->device->counters.ops_compiled.fetch_add(1, std::memory_order_relaxed);
   return ACL_SUCCESS;
 }
@@ -111,7 +114,8 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   Stream& stream = submit_stream_of(handle);
   Device& device = *stream.device;
   bool fresh = false;
-  const CompiledOp& op = compiled(d, only_known, &fresh);
+  LaunchScope scope;
+  const CompiledOp& op = scope.find(d, only_known, &fresh);
   if (__builtin_expect(fresh, 0)) {
     device.counters.ops_compiled.fetch_add(1, std::memory_order_relaxed);
     install_scratch_allocator();
@@ -131,19 +135,23 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   try {
     if (__builtin_expect(op.host_inputs || count > OpLaunch::kInline, 0))
       take_host_operands(op, launch, inputs, d.input);
+    void** addresses = launch.spill ? launch.spill->operands : launch.operands;
     for (size_t i = 0; i < input_count; ++i) {
-      if (!op.inputs[i].host) take_device_operand(op, launch, device, i, inputs[i]);
+      const auto& operand = op.inputs[i];
+      if (!operand.host) addresses[i] = device_operand(op, operand, device, i, inputs[i]);
     }
-    for (size_t i = 0; i < op.outputs.size(); ++i) take_device_operand(op, launch, device, input_count + i, outputs[i]);
+    for (size_t i = input_count; i < count; ++i) {
+      addresses[i] = device_operand(op, op.outputs[i - input_count], device, i, outputs[i - input_count]);
+    }
   } catch (...) {
     std::free(launch.spill);
     throw;
   }
 
-  device.counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
   inject_into_launch(d.type, launch, device);
   if (__builtin_expect(device.lost.load(std::memory_order_relaxed), 0)) {
     std::free(launch.spill);
+    device.counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
     return report(ACL_ERROR_RT_LOST_HEARTBEAT,
                   format("%s: device %d is lost; reset it with aclrtResetDevice", d.type, device.id));
   }

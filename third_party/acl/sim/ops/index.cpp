@@ -26,7 +26,19 @@ SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIntTypes}).attrs({"dim:int"
 void gather_v2(OpContext& c) {
   const Tensor x = c.in(0);
   Tensor y = c.out(0);
-  at::index_select_out(y, x, c.in_values(2).at(0), index_in(c, 1));
+  const int64_t axis = c.in_values(2).at(0);
+  const Tensor index = index_in(c, 1);
+  try {
+    at::index_select_out(y, x, axis, index);
+  } catch (const c10::Error&) {
+    // Upstream's text says neither which index nor how many there are.
+    const int64_t size = x.dim() == 0 ? 1 : x.size(axis);
+    const Tensor wrong = index.masked_select(index.lt(0).logical_or_(index.ge(size)));
+    if (wrong.numel() == 0) throw;
+    throw OpError(ACL_ERROR_RT_AICORE_EXCEPTION,
+                  "index " + std::to_string(wrong[0].item<int64_t>()) + " is out of bounds for dimension " +
+                      std::to_string(axis) + " with size " + std::to_string(size));
+  }
 }
 SIM_OP(GatherV2).inputs(3).dtypes({kAllTypes, kIndexTypes, kIndexTypes}).run(gather_v2);
 

@@ -99,14 +99,28 @@ void avg_pool_grad(OpContext& c) {
                               !c.attrs().boolean("exclusive", true), divisor(c));
 }
 
+// libtorch averages volumes in float32 and float64 only.
 void avg_pool_3d(OpContext& c) {
   at::Tensor y = c.out(0);
+  if (is_low_precision(y)) {
+    y.copy_(at::avg_pool3d(widen(c.in(0)), spatial(c, "ksize", 3, 1), spatial(c, "strides", 3, 1), padding(c, 3),
+                           c.attrs().boolean("ceil_mode", false), c.attrs().boolean("count_include_pad", true),
+                           divisor(c)));
+    return;
+  }
   at::avg_pool3d_out(y, c.in(0), spatial(c, "ksize", 3, 1), spatial(c, "strides", 3, 1), padding(c, 3),
                      c.attrs().boolean("ceil_mode", false), c.attrs().boolean("count_include_pad", true), divisor(c));
 }
 
 void avg_pool_3d_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
+  if (is_low_precision(dx)) {
+    dx.copy_(at::avg_pool3d_backward(widen(c.in(1)), at::empty_like(dx, dx.options().dtype(at::kFloat)),
+                                     spatial(c, "ksize", 3, 1), spatial(c, "strides", 3, 1), padding(c, 3),
+                                     c.attrs().boolean("ceil_mode", false),
+                                     c.attrs().boolean("count_include_pad", true), divisor(c)));
+    return;
+  }
   at::avg_pool3d_backward_out(dx, c.in(1), at::empty_like(dx), spatial(c, "ksize", 3, 1), spatial(c, "strides", 3, 1),
                               padding(c, 3), c.attrs().boolean("ceil_mode", false),
                               c.attrs().boolean("count_include_pad", true), divisor(c));

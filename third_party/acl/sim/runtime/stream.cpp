@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -116,11 +117,17 @@ void Stream::submit(Task& task) {
       if (__builtin_expect(exiting(), 0)) {
         drop(task);
       } else {
-        if (task.kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
+        if (task.kind == TaskKind::Op)
+          direct_ops_.store(direct_ops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         execute(task);
       }
-      complete(task.id);
+      completed_.store(task.id, std::memory_order_release);
       give_back_token();
+#if !defined(__x86_64__)
+      // Between the store above and the look at the waiters; on x86 giving back the token is a barrier.
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+      tell_waiters();
       return;
     }
   }
@@ -132,6 +139,7 @@ void Stream::enqueue(Task& task) {
     drop(task);
     return;
   }
+  if (task.kind == TaskKind::Op) device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mutex_);
   if (queued_.load(std::memory_order_relaxed) >= kMostQueued) wait_for_room(lock);
   if (!task.tiny) host_team.store(omp_get_max_threads(), std::memory_order_relaxed);
@@ -197,6 +205,10 @@ Task* Stream::pop() {
 
 void Stream::complete(uint64_t id) {
   completed_.store(id, std::memory_order_seq_cst);
+  tell_waiters();
+}
+
+inline void Stream::tell_waiters() {
   if (__builtin_expect(waiters_.load(std::memory_order_seq_cst) > 0, 0)) {
     // A waiter between its last look and its sleep holds the mutex.
     {
@@ -448,6 +460,7 @@ void Stream::destroy(bool drop_work) {
   if (drop_work) abort();
   wait(last_submitted(), -1);
   alive.store(false, std::memory_order_release);
+  device->counters.direct_ops_of_old_streams.fetch_add(direct_ops_.exchange(0));
   lives.fetch_add(1);
   pool().give(this);
 }
@@ -511,6 +524,24 @@ aclError synchronize_device(Device& device, int64_t timeout_ms) {
     }
   });
   return first == ACL_SUCCESS ? ACL_SUCCESS : report(first, first_text);
+}
+
+std::vector<StreamMark> mark_streams() {
+  std::vector<StreamMark> marks;
+  pool().each([&](Stream& stream) {
+    if (!stream.idle()) marks.push_back({&stream, stream.last_submitted()});
+  });
+  return marks;
+}
+
+bool have_passed(const std::vector<StreamMark>& marks) {
+  return std::all_of(marks.begin(), marks.end(), [](const StreamMark& m) { return m.stream->has_run(m.id); });
+}
+
+uint64_t direct_ops_of(const Device& device) {
+  uint64_t sum = device.counters.direct_ops_of_old_streams.load();
+  pool().each([&](Stream& stream) { sum += stream.device == &device ? stream.direct_ops() : 0; });
+  return sum;
 }
 
 void drain_device(const Device& device) {

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/task.h"
 
@@ -61,12 +62,17 @@ struct Stream {
   void abort();
   bool aborting() const { return abort_.load(std::memory_order_relaxed); }
 
+  bool has_run(uint64_t id) const { return completed_.load(std::memory_order_acquire) >= id; }
+  // Operators that ran at once on the thread that submitted them, in the stream's whole life.
+  uint64_t direct_ops() const { return direct_ops_.load(std::memory_order_relaxed); }
+
  private:
   static constexpr uint64_t kRunning = 1, kQueued = 2;
   static constexpr int kShift = 2;
 
   void execute(Task& task);
   void complete(uint64_t id);
+  void tell_waiters();
   bool caller_may_run(const Task& task) const;
   void run_head(std::unique_lock<std::mutex>& lock);
   void give_back_token();         // without the mutex
@@ -82,6 +88,7 @@ struct Stream {
 
   std::atomic<uint64_t> word_{0};
   std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> direct_ops_{0};  // written by the token's holder only
   std::atomic<aclError> error_{ACL_SUCCESS};
   std::atomic<bool> stop_on_failure_{false};
   std::atomic<bool> abort_{false};
@@ -104,6 +111,15 @@ Stream& submit_stream_of(aclrtStream handle);
 Stream& create_stream(Context& context, uint32_t flags, int32_t priority);
 // Waits for every stream of the device; the first error found, reported for this thread.
 aclError synchronize_device(Device& device, int64_t timeout_ms);
+// What is queued anywhere, and whether all of that has run.
+struct StreamMark {
+  const Stream* stream;
+  uint64_t id;
+};
+std::vector<StreamMark> mark_streams();
+bool have_passed(const std::vector<StreamMark>& marks);
+// Sum of direct_ops() over the device's streams, those that are gone included.
+uint64_t direct_ops_of(const Device& device);
 aclError synchronize(Stream& stream, int64_t timeout_ms);
 // Waits, a bounded time, until nothing queued can touch memory of the device any more. Errors stay for who asks.
 void drain_device(const Device& device);

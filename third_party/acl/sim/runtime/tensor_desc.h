@@ -14,7 +14,10 @@ struct aclTensorDesc {
   static constexpr int kInline = 8;
   static constexpr int kMostDims = 64;
 
-  uint32_t magic = 0;  // kMagic while a caller owns it
+  uint32_t magic = 0;                         // kMagic while a caller owns it
+  mutable std::atomic<bool> launched{false};  // with this stamp
+  // Number of this content: a new one whenever what an operator is compiled for may have changed.
+  uint64_t stamp = 0;
   aclDataType dtype = ACL_DT_UNDEFINED;
   aclFormat format = ACL_FORMAT_ND;
   aclMemType placement = ACL_MEMTYPE_DEVICE;
@@ -29,9 +32,6 @@ struct aclTensorDesc {
 
   const int64_t* dims() const { return ndim <= kInline ? small : large.data(); }
   void set_dims(int count, const int64_t* values);
-  // Number of this content: a new one whenever what an operator is compiled for may have changed.
-  uint64_t stamp = 0;
-  mutable std::atomic<bool> launched{false};  // with this stamp
 
   bool valid() const { return magic == kMagic; }
   void renew();

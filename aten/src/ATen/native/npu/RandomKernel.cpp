@@ -202,9 +202,14 @@ Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, std::optional<Generator
   DeviceOf guard(self);
   TORCH_CHECK(isFloatingType(p.scalar_type()), "expected probabilities tensor to have floating type, got ",
               p.scalar_type());
+  const Tensor chances = p.to(self.device());
+  if (chances.numel() > 0) {
+    at::_assert_async(chances.ge(0).logical_and_(chances.le(1)).all(),
+                      "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+  }
   Tensor u = empty_npu(self.sizes(), p.scalar_type() == kDouble ? kDouble : kFloat, self.device());
   draw("StatelessRandomUniformV2", u, generator);
-  return self.copy_(u.lt(p.to(self.device())));
+  return self.copy_(u.lt(chances));
 }
 
 // The inverse distribution functions of uniform numbers.
@@ -291,6 +296,10 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<
 
 Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double scale) {
   DeviceOf guard(grad_output);
+  // The operator's factor is fp32, and integers become floats.
+  if (!grad_output.is_floating_point() || grad_output.scalar_type() == kDouble) {
+    return grad_output * (mask.to(grad_output.scalar_type()) * scale);
+  }
   const Tensor dx = empty_as(grad_output);
   if (dx.numel() > 0) {
     OpCommand cmd;

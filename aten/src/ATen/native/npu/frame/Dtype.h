@@ -18,7 +18,9 @@ constexpr DtypeMask kDtypeFloat = 1;
 constexpr DtypeMask kDtypeInt = 2;
 constexpr DtypeMask kDtypeBool = 4;
 constexpr DtypeMask kDtypeComplex = 8;
-constexpr DtypeMask kDtypeUint8 = 16;  // allows uint8 alone where the other integers are refused
+// One integer type alone, where the others are refused.
+constexpr DtypeMask kDtypeUint8 = 16;
+constexpr DtypeMask kDtypeInt64 = 32;
 constexpr DtypeMask kDtypeAny = 0xFFFFFFFF;
 
 inline DtypeMask dtype_class(ScalarType type) {
@@ -50,7 +52,8 @@ inline DtypeMask dtype_class(ScalarType type) {
 
 // Upstream's error for a dtype that an operator is not made for.
 inline void check_dtype(ScalarType type, DtypeMask allowed, const char* name) {
-  const DtypeMask mine = dtype_class(type) | (type == ScalarType::Byte ? kDtypeUint8 : 0);
+  const DtypeMask alone = type == ScalarType::Byte ? kDtypeUint8 : type == ScalarType::Long ? kDtypeInt64 : 0;
+  const DtypeMask mine = dtype_class(type) | alone;
   TORCH_CHECK_NOT_IMPLEMENTED((mine & allowed) != 0, '"', name, "\" not implemented for '", toString(type), "'");
 }
 

@@ -7,16 +7,23 @@
 #include <c10/npu/NPUTaskQueue.h>
 
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace at::native::npu {
 
 namespace {
 
-// Owns a prepared command on its way to the stream.
+// Owns a prepared command on its way to the stream. Moved into the queue it leaves the operands' tensors behind, for
+// the caller to drop once the task is queued: memory is freed at the call, whether there is a queue or not.
 class Launch {
  public:
   explicit Launch(OpCommandImpl* impl) : impl_(impl) {}
-  Launch(Launch&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
+  Launch(Launch&& other) : impl_(other.impl_) {
+    if (impl_ != nullptr) other.left_ = impl_->take_tensors();
+    other.impl_ = nullptr;
+  }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
   Launch& operator=(Launch&&) = delete;
@@ -27,6 +34,7 @@ class Launch {
 
  private:
   OpCommandImpl* impl_;
+  std::unique_ptr<std::vector<Tensor>> left_;
 };
 
 }  // namespace

@@ -3,10 +3,12 @@
 #include <ATen/native/npu/frame/OpCommandImpl.h>
 
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/CompileMode.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/Format.h>
 #include <ATen/native/npu/frame/HostScalar.h>
+#include <ATen/native/npu/frame/OverflowCheck.h>
 
 #include <acl_loader.h>
 
@@ -79,6 +81,14 @@ void OpCommandImpl::release(OpCommandImpl* impl) {
 
 OpCommandImpl::~OpCommandImpl() {
   for (auto* buffer : buffers_) acl::aclDestroyDataBuffer(buffer);
+}
+
+std::unique_ptr<std::vector<Tensor>> OpCommandImpl::take_tensors() {
+  auto tensors = std::make_unique<std::vector<Tensor>>();
+  tensors->reserve(num_inputs_ + num_outputs_);
+  for (size_t i = 0; i < num_inputs_; ++i) tensors->push_back(std::move(inputs_[i].tensor));
+  for (size_t i = 0; i < num_outputs_; ++i) tensors->push_back(std::move(outputs_[i].tensor));
+  return tensors;
 }
 
 void OpCommandImpl::clear() {
@@ -256,13 +266,10 @@ void OpCommandImpl::bind(const Operand& operand, size_t slot) {
   void* data = nullptr;
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
-    key_.push_back(static_cast<int64_t>(acl_dtype(dtype)) | static_cast<int64_t>(dims.size()) << 8 |
-                   static_cast<int64_t>(host) << 16 | static_cast<int64_t>(operand.format + 1) << 24);
-    key_.append(dims.begin(), dims.end());
+    key_.operand(slot, acl_dtype(dtype), dims, host, operand.format);
   };
   switch (operand.kind) {
     case Operand::Kind::kAbsent:
-      key_.push_back(ACL_DT_UNDEFINED);
       break;
     case Operand::Kind::kHost: {
       describe(operand.dtype, operand.dims, true);
@@ -307,87 +314,22 @@ c10::npu::NPUStream OpCommandImpl::prepare() {
   for (size_t i = 0; i < num_inputs_; ++i) resolve_input(inputs_[i], order);
   for (size_t i = 0; i < num_outputs_; ++i) resolve_output(outputs_[i], order);
 
-  key_.clear();
-  key_.push_back(reinterpret_cast<int64_t>(name));
-  key_.push_back(static_cast<int64_t>(num_inputs_ << 32 | num_outputs_));
+  key_.start(name, num_inputs_, num_outputs_);
   for (size_t i = 0; i < num_inputs_; ++i) bind(inputs_[i], i);
   for (size_t i = 0; i < num_outputs_; ++i) bind(outputs_[i], num_inputs_ + i);
-  key_.append(attribute_words_.begin(), attribute_words_.end());
-
-  DescriptorCache& cache = DescriptorCache::local();
-  const uint64_t hash = DescriptorCache::hash_of(key_);
-  Prepared* prepared = cache.find(hash, key_);
-  if (C10_UNLIKELY(prepared == nullptr)) prepared = cache.insert(build(hash));
-  prepared_ = c10::intrusive_ptr<Prepared>::reclaim_copy(prepared);
+  key_.attributes(attribute_words_);
+  prepared_ = c10::intrusive_ptr<Prepared>::reclaim_copy(&DescriptorCache::local().get(key_.words()));
   return c10::npu::getCurrentNPUStream(device_.index());
 }
 
-c10::intrusive_ptr<Prepared> OpCommandImpl::build(uint64_t hash) const {
-  auto prepared = c10::make_intrusive<Prepared>();
-  prepared->hash = hash;
-  prepared->key.assign(key_.begin(), key_.end());
-  size_t at = 2;
-  for (size_t i = 0; i < num_inputs_ + num_outputs_; ++i) {
-    const int64_t word = key_[at++];
-    auto& list = i < num_inputs_ ? prepared->inputs : prepared->outputs;
-    if (word == ACL_DT_UNDEFINED) {
-      list.push_back(acl::aclCreateTensorDesc(ACL_DT_UNDEFINED, 0, nullptr, ACL_FORMAT_UNDEFINED));
-      continue;
-    }
-    const int rank = static_cast<int>(word >> 8 & 0xFF);
-    // Four dimensions may be images; what an operator means by them is its own business.
-    auto format = static_cast<aclFormat>((word >> 24) - 1);
-    if (format == ACL_FORMAT_UNDEFINED) {
-      format = rank == 4 ? ACL_FORMAT_NCHW : rank == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
-    }
-    aclTensorDesc* desc =
-        acl::aclCreateTensorDesc(static_cast<aclDataType>(word & 0xFF), rank, key_.data() + at, format);
-    at += rank;
-    if ((word >> 16 & 1) != 0) NPU_CHECK(acl::aclSetTensorPlaceMent(desc, ACL_MEMTYPE_HOST));
-    list.push_back(desc);
-  }
-  aclopAttr* attributes = acl::aclopCreateAttr();
-  prepared->attributes = attributes;
-  for (size_t i = 0; i < attribute_words_.size();) {
-    const auto* attr = reinterpret_cast<const char*>(attribute_words_[i]);
-    const int64_t word = attribute_words_[i + 1];
-    const size_t bytes = static_cast<size_t>(word >> 8);
-    const int64_t* value = attribute_words_.data() + i + 2;
-    const int count = static_cast<int>(bytes / sizeof(int64_t));
-    switch (word & 0xFF) {
-      case 'b':
-        NPU_CHECK(acl::aclopSetAttrBool(attributes, attr, static_cast<uint8_t>(*value)));
-        break;
-      case 'i':
-        NPU_CHECK(acl::aclopSetAttrInt(attributes, attr, *value));
-        break;
-      case 'f':
-        NPU_CHECK(
-            acl::aclopSetAttrFloat(attributes, attr, static_cast<float>(*reinterpret_cast<const double*>(value))));
-        break;
-      case 's':
-        NPU_CHECK(acl::aclopSetAttrString(attributes, attr, reinterpret_cast<const char*>(value)));
-        break;
-      case 'I':
-        NPU_CHECK(acl::aclopSetAttrListInt(attributes, attr, count, value));
-        break;
-      default: {
-        const auto* reals = reinterpret_cast<const double*>(value);
-        const std::vector<float> narrow(reals, reals + count);
-        NPU_CHECK(acl::aclopSetAttrListFloat(attributes, attr, count, narrow.data()));
-        break;
-      }
-    }
-    i += 2 + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
-  }
-  return prepared;
-}
-
 aclError OpCommandImpl::execute(aclrtStream stream) {
-  return acl::aclopCompileAndExecute(name, static_cast<int>(num_inputs_), prepared_->inputs.data(), buffers_.data(),
-                                     static_cast<int>(num_outputs_), prepared_->outputs.data(),
-                                     buffers_.data() + num_inputs_, prepared_->attributes, ACL_ENGINE_SYS,
-                                     ACL_COMPILE_SYS, nullptr, stream);
+  const auto launch = [&] {
+    return acl::aclopCompileAndExecute(name, static_cast<int>(num_inputs_), prepared_->inputs(), buffers_.data(),
+                                       static_cast<int>(num_outputs_), prepared_->outputs(),
+                                       buffers_.data() + num_inputs_, prepared_->attributes(), ACL_ENGINE_SYS,
+                                       ACL_COMPILE_SYS, nullptr, stream);
+  };
+  return in_compile_mode(name, [&] { return in_overflow_check(name, stream, launch); });
 }
 
 void OpCommandImpl::write_back(const std::vector<Aside>& aside) {

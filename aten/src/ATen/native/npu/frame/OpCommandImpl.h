@@ -9,6 +9,7 @@
 #include <c10/util/DimVector.h>
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace at::native::npu {
@@ -51,6 +52,8 @@ class OpCommandImpl {
   bool has_write_back() const { return !aside_.empty(); }
   std::vector<Aside> take_aside() { return std::move(aside_); }
   static void write_back(const std::vector<Aside>& aside);
+  // The operands' tensors: execute() needs only what is bound.
+  std::unique_ptr<std::vector<Tensor>> take_tensors();
 
   const char* name = nullptr;
   bool elementwise = false;
@@ -65,16 +68,15 @@ class OpCommandImpl {
   void resolve_input(Operand& input, IntArrayRef order);
   void resolve_output(Operand& output, IntArrayRef order);
   void to_host_scalar(Operand& input);
-  // Appends the operand to the key, and its memory to the buffers.
+  // Adds the operand to the key, and its memory to the buffers.
   void bind(const Operand& operand, size_t slot);
-  c10::intrusive_ptr<Prepared> build(uint64_t hash) const;
   void* host_space(size_t bytes, int64_t& offset);
 
   std::vector<Operand> inputs_;
   std::vector<Operand> outputs_;
   size_t num_inputs_ = 0;
   size_t num_outputs_ = 0;
-  KeyWords key_;
+  CommandKey key_;
   KeyWords attribute_words_;
   std::vector<aclDataBuffer*> buffers_;  // inputs, then outputs
   std::vector<std::byte> host_;

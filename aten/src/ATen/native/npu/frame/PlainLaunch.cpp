@@ -2,8 +2,10 @@
 
 #include <ATen/native/npu/frame/PlainLaunch.h>
 
+#include <ATen/native/npu/frame/CompileMode.h>
 #include <ATen/native/npu/frame/DescriptorCache.h>
 #include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/OverflowCheck.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUTaskQueue.h>
 
@@ -14,57 +16,30 @@ namespace acl = c10::npu::acl;
 namespace {
 
 constexpr size_t kMostOperands = 4;
-constexpr size_t kSlots = 512;  // a power of two
+constexpr size_t kMostDims = 127;  // what a key has room for
 
-constexpr size_t kMostDims = 8;  // commands of more are prepared each time
+// The data buffers that a thread hands to ACL, which reads them during the call.
+using Buffers = std::array<aclDataBuffer*, kMostOperands>;
 
-struct Slot {
-  const char* ir = nullptr;
-  uint32_t kind = 0;  // dtypes, count of operands, rank
-  std::array<int64_t, kMostDims> sizes{};
-  c10::intrusive_ptr<Prepared> prepared;
-
-  bool holds(const char* name, uint32_t wanted, IntArrayRef dims) const {
-    if (ir != name || kind != wanted) return false;
-    for (size_t i = 0; i < dims.size(); ++i) {
-      if (sizes[i] != dims[i]) return false;
-    }
-    return true;
-  }
-};
-
-// A thread's recent commands, and the data buffers that it hands to ACL, which reads them during the call.
-struct ThreadState {
-  std::array<Slot, kSlots> slots;
-  std::array<aclDataBuffer*, kMostOperands> buffers{};
-};
-
-ThreadState& state() {
+Buffers& buffers() {
   // Never destroyed: at the end of the process the ACL library may be gone already.
-  thread_local ThreadState* instance __attribute__((tls_model("initial-exec"))) = nullptr;
+  thread_local Buffers* instance __attribute__((tls_model("initial-exec"))) = nullptr;
   if (C10_UNLIKELY(instance == nullptr)) {
-    instance = new ThreadState();
-    for (auto& buffer : instance->buffers) buffer = acl::aclCreateDataBuffer(nullptr, 0);
+    instance = new Buffers();
+    for (auto& buffer : *instance) buffer = acl::aclCreateDataBuffer(nullptr, 0);
   }
   return *instance;
 }
 
-aclTensorDesc* describe(aclDataType dtype, IntArrayRef sizes) {
-  const aclFormat format = sizes.size() == 4 ? ACL_FORMAT_NCHW : sizes.size() == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
-  return acl::aclCreateTensorDesc(dtype, static_cast<int>(sizes.size()), sizes.data(), format);
-}
-
-c10::intrusive_ptr<Prepared> prepare(ScalarType in, ScalarType out, IntArrayRef sizes, size_t count) {
-  auto prepared = c10::make_intrusive<Prepared>();
-  for (size_t i = 0; i < count; ++i) prepared->inputs.push_back(describe(acl_dtype(in), sizes));
-  prepared->outputs.push_back(describe(acl_dtype(out), sizes));
-  prepared->attributes = acl::aclopCreateAttr();
-  return prepared;
-}
-
-void* address(const TensorImpl& t) {
+[[gnu::flatten]] inline void* address(const TensorImpl& t, size_t item) {
   return static_cast<char*>(t.unsafe_storage().unsafeGetStorageImpl()->mutable_data()) +
-         t.storage_offset() * static_cast<int64_t>(t.itemsize());
+         static_cast<size_t>(t.storage_offset()) * item;
+}
+
+// Of a tensor that is only read: a lazily cloned storage stays shared.
+[[gnu::flatten]] inline void* read_address(const TensorImpl& t, size_t item) {
+  const void* data = t.unsafe_storage().unsafeGetStorageImpl()->data();
+  return static_cast<char*>(const_cast<void*>(data)) + static_cast<size_t>(t.storage_offset()) * item;
 }
 
 // The task: run at the call it borrows the descriptors; moved into the queue it keeps them alive.
@@ -84,12 +59,15 @@ struct Task {
   ~Task() = default;
 
   aclError operator()(aclrtStream stream) const {
-    auto& buffers = state().buffers;
-    for (size_t i = 0; i < count; ++i) acl::aclUpdateDataBuffer(buffers[i], data[i], in_bytes);
-    acl::aclUpdateDataBuffer(buffers[count], data[count], out_bytes);
-    return acl::aclopCompileAndExecute(ir, static_cast<int>(count), prepared->inputs.data(), buffers.data(), 1,
-                                       prepared->outputs.data(), &buffers[count], prepared->attributes, ACL_ENGINE_SYS,
-                                       ACL_COMPILE_SYS, nullptr, stream);
+    auto& own = buffers();
+    for (size_t i = 0; i < count; ++i) acl::aclUpdateDataBuffer(own[i], data[i], in_bytes);
+    acl::aclUpdateDataBuffer(own[count], data[count], out_bytes);
+    const auto launch = [&] {
+      return acl::aclopCompileAndExecute(ir, static_cast<int>(count), prepared->inputs(), own.data(), 1,
+                                         prepared->outputs(), &own[count], prepared->attributes(),
+                                         ACL_ENGINE_SYS, ACL_COMPILE_SYS, nullptr, stream);
+    };
+    return in_compile_mode(ir, [&] { return in_overflow_check(ir, stream, launch); });
   }
 
   const char* ir = nullptr;
@@ -103,33 +81,33 @@ struct Task {
 
 }  // namespace
 
-void launch_plain(const char* ir, const TensorImpl& out, const TensorImpl* const* in, size_t count) {
-  const ScalarType in_dtype = typeMetaToScalarType(in[0]->dtype());
-  const ScalarType out_dtype = typeMetaToScalarType(out.dtype());
+[[gnu::flatten]] void launch_plain(const char* ir, const TensorImpl& out, const TensorImpl* const* in, size_t count) {
   const IntArrayRef sizes = out.sizes();
-  const auto kind = static_cast<uint32_t>(in_dtype) | static_cast<uint32_t>(out_dtype) << 8 |
-                    static_cast<uint32_t>(count) << 16 | static_cast<uint32_t>(sizes.size()) << 24;
-  uint64_t hash = reinterpret_cast<uint64_t>(ir) ^ kind * 0x9E3779B97F4A7C15ULL;
-  for (const int64_t size : sizes) {
-    hash = (hash ^ static_cast<uint64_t>(size)) * 0xFF51AFD7ED558CCDULL;
-    hash ^= hash >> 29;
-  }
-  Slot& slot = state().slots[(hash ^ hash >> 17) & (kSlots - 1)];
-  if (C10_UNLIKELY(sizes.size() > kMostDims || !slot.holds(ir, kind, sizes))) {
-    slot.prepared = prepare(in_dtype, out_dtype, sizes, count);
-    slot.ir = sizes.size() > kMostDims ? nullptr : ir;
-    slot.kind = kind;
-    for (size_t i = 0; i < sizes.size() && i < kMostDims; ++i) slot.sizes[i] = sizes[i];
-  }
+  const size_t rank = sizes.size();
+  TORCH_CHECK(rank <= kMostDims, ir, " takes tensors of up to ", kMostDims, " dimensions, not ", rank);
+  // The key of Note [Command keys]: all operands have the dims of the first.
+  std::array<int64_t, 4 + kMostDims> key;
+  const aclDataType dtype = acl_dtype(typeMetaToScalarType(in[0]->dtype()));
+  const uint32_t first = operand_word(dtype, rank, false);
+  const uint32_t further = operand_word(dtype, rank, true);
+  const uint32_t last = operand_word(acl_dtype(typeMetaToScalarType(out.dtype())), rank, true);
+  key[0] = reinterpret_cast<int64_t>(ir);
+  key[1] = count_word(count, 1);
+  key[2] = pair_word(first, count == 1 ? last : further);
+  size_t words = 3;
+  if (count > 1) key[words++] = count == 2 ? pair_word(last, 0) : pair_word(further, last);
+  for (const int64_t size : sizes) key[words++] = size;
+
   Task task;
   task.ir = ir;
-  task.prepared = slot.prepared.get();
+  task.prepared = &DescriptorCache::local().get({key.data(), words});
   task.count = count;
   const auto elements = static_cast<size_t>(out.numel());
-  task.in_bytes = elements * in[0]->itemsize();
-  task.out_bytes = elements * out.itemsize();
-  for (size_t i = 0; i < count; ++i) task.data[i] = address(*in[i]);
-  task.data[count] = address(out);
+  const size_t in_item = in[0]->itemsize(), out_item = out.itemsize();
+  task.in_bytes = elements * in_item;
+  task.out_bytes = elements * out_item;
+  for (size_t i = 0; i < count; ++i) task.data[i] = read_address(*in[i], in_item);
+  task.data[count] = address(out, out_item);
   c10::npu::launch(c10::npu::getCurrentNPUStream(out.device().index()), ir, std::move(task));
 }
 

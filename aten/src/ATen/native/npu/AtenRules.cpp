@@ -1,0 +1,102 @@
+// What the results of aten_ops are, where upstream has no meta kernel that would tell.
+
+#include <ATen/native/npu/frame/AtenOp.h>
+
+namespace at::native::npu {
+namespace {
+
+OutputSpec spec(ScalarType dtype, IntArrayRef sizes) { return {dtype, DimVector(sizes), {}}; }
+
+}  // namespace
+
+OutputSpecs no_outputs(const AtenArguments& /*a*/) { return {}; }
+
+OutputSpecs geqrf_outputs(const AtenArguments& a) {
+  const Tensor& self = a.tensor("self");
+  TORCH_CHECK(self.dim() >= 2, "torch.geqrf: input must have at least 2 dimensions.");
+  DimVector tau(self.sizes().slice(0, self.dim() - 1));
+  tau.back() = std::min(self.size(-2), self.size(-1));
+  return {a.like("self"), spec(self.scalar_type(), tau)};
+}
+
+OutputSpecs linear_combination_outputs(const AtenArguments& a) {
+  const Tensor &input = a.tensor("input"), &coefficients = a.tensor("coefficients");
+  TORCH_CHECK(input.dim() > 0 && input.size(0) == coefficients.size(1), "_compute_linear_combination: expected as many ",
+              "summands as coefficients has columns, but found ", input.sizes(), " and ", coefficients.sizes());
+  DimVector sizes(input.sizes());
+  sizes[0] = coefficients.size(0);
+  return {spec(input.scalar_type(), sizes)};
+}
+
+namespace {
+
+// One histogram counts in the dtype of its input; edges are one more than bins.
+void check_histogram(const AtenArguments& a) {
+  const Tensor& self = a.tensor("self");
+  const c10::IValue& weight = a["weight"];
+  if (!weight.isTensor() || !weight.toTensor().defined()) return;
+  TORCH_CHECK(weight.toTensor().sizes() == self.sizes() || weight.toTensor().numel() == self.numel(),
+              "torch.histogram(): if weight tensor is provided it should have the same shape as the input tensor, but ",
+              "found ", weight.toTensor().sizes(), " and ", self.sizes());
+  TORCH_CHECK(weight.toTensor().scalar_type() == self.scalar_type(),
+              "torch.histogram(): if weight tensor is provided, input tensor and weight tensor should have the same "
+              "dtype, but found ",
+              self.scalar_type(), " and ", weight.toTensor().scalar_type());
+}
+
+DimVector bins_of(const AtenArguments& a) {
+  const auto bins = a["bins"].toIntVector();
+  for (const int64_t n : bins) TORCH_CHECK(n > 0, "torch.histogramdd(): bins must be > 0, but found ", n);
+  return DimVector(bins.begin(), bins.end());
+}
+
+}  // namespace
+
+OutputSpecs histogram_outputs(const AtenArguments& a) {
+  check_histogram(a);
+  const int64_t bins = a["bins"].toInt();
+  TORCH_CHECK(bins > 0, "torch.histogram(): bins must be > 0, but found ", bins);
+  const ScalarType dtype = a.tensor("self").scalar_type();
+  return {spec(dtype, bins), spec(dtype, bins + 1)};
+}
+
+OutputSpecs histogram_of_bins_outputs(const AtenArguments& a) {
+  check_histogram(a);
+  const Tensor& bins = a.tensor("bins");
+  const ScalarType dtype = a.tensor("self").scalar_type();
+  TORCH_CHECK(bins.dim() == 1 && bins.numel() > 0,
+              "torch.histogram(): bins tensor should have one dimension and at least one edge, but found ",
+              bins.sizes());
+  TORCH_CHECK(bins.scalar_type() == dtype,
+              "torch.histogram(): input tensor and bins tensors should have the same dtype, but found ", dtype, " and ",
+              bins.scalar_type());
+  return {spec(dtype, bins.numel() - 1), spec(dtype, bins.numel())};
+}
+
+OutputSpecs histogramdd_edges_outputs(const AtenArguments& a) {
+  OutputSpecs specs;
+  for (const int64_t n : bins_of(a)) specs.push_back(spec(a.tensor("self").scalar_type(), n + 1));
+  return specs;
+}
+
+OutputSpecs histogramdd_outputs(const AtenArguments& a) { return {spec(a.tensor("self").scalar_type(), bins_of(a))}; }
+
+OutputSpecs histogramdd_of_bins_outputs(const AtenArguments& a) {
+  DimVector sizes;
+  for (const Tensor& bins : a["bins"].toTensorVector()) sizes.push_back(bins.numel() - 1);
+  return {spec(a.tensor("self").scalar_type(), sizes)};
+}
+
+OutputSpecs rescale_qkv_outputs(const AtenArguments& a) {
+  const Tensor& qkv = a.tensor("qkv");
+  const int64_t heads = a["num_heads"].toInt(), width = a.tensor("qkv_bias").size(0) / 3;
+  TORCH_CHECK(qkv.dim() == 3 && heads > 0 && width % heads == 0, "_transform_bias_rescale_qkv: expected qkv of three ",
+              "dimensions and a width that num_heads divides, but found ", qkv.sizes(), " and ", heads, " heads");
+  return OutputSpecs(3, spec(qkv.scalar_type(), {qkv.size(0), heads, qkv.size(1), width / heads}));
+}
+
+OutputSpecs fake_quant_outputs(const AtenArguments& a) {
+  return {a.like("self"), spec(kBool, a.tensor("self").sizes())};
+}
+
+}  // namespace at::native::npu

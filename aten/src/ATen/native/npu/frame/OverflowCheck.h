@@ -1,0 +1,47 @@
+#pragma once
+// Note [Overflow check]
+// The device's float status says that something overflowed, not what. While the check is on, each IR operator is
+// therefore launched alone: launch it, read the status after it on its stream, wait, and clear what was found. So the
+// named operator is the right one whatever was queued before, on a card and on the simulator, and in backward as in
+// forward. Slow, and it takes the status away from a loss scaler that reads it: a mode for finding an operator.
+
+#include <acl/acl_base.h>
+#include <c10/macros/Macros.h>
+#include <c10/util/FunctionRef.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace at::native::npu {
+
+// An operator that overflowed.
+struct Overflow {
+  std::string op_type;
+  uint64_t sequence;  // of the IR operators launched since the check was switched on, from 1
+  int device;
+  int stream;  // streams are numbered from 0 as the check meets them
+};
+
+namespace detail {
+extern std::atomic<bool> overflow_check;
+aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<aclError()> launch);
+}  // namespace detail
+
+// Calls `launch`, which puts an operator on the stream, and looks whether it overflows if the check is on.
+template <class Launch>
+inline aclError in_overflow_check(const char* ir, aclrtStream stream, const Launch& launch) {
+  if (C10_LIKELY(!detail::overflow_check.load(std::memory_order_relaxed))) {
+    return launch();
+  }
+  return detail::launch_checked(ir, stream, launch);
+}
+
+// Switches the check for all devices of the process; switching it on forgets what was found and restarts the count.
+void set_overflow_check(bool on);
+bool overflow_check_is_on();
+// What was found since the last call, oldest first.
+std::vector<Overflow> take_overflows();
+
+}  // namespace at::native::npu

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Starts a new operator: its entry in the operator table, its operator of the simulated device, and its test.
+
+An operator that upstream has needs nothing but its name:
+
+    python tools/new_operator.py special_airy_ai --ir AiryAi
+
+writes one line for the table, one for the simulator, and test/test_npu/test_network_ops/test_special_airy_ai.py. An
+operator of the fork's own is called npu_*, and says what it takes, what the device computes and what is right:
+
+    python tools/new_operator.py npu_soft_clip --schema '(Tensor self, float limit=1.0) -> Tensor' \\
+        --compute 'at::mul_out(y, at::tanh(x / limit), at::scalar_tensor(limit, x.options()))' \\
+        --reference 'limit * torch.tanh(self / limit)' --backward 'grad * (1 - (result / limit).square())'
+
+In --compute, y is the output, x the first input (x1, x2, ... the next ones), other arguments go by their name. Nothing
+is written if anything is refused. Build afterwards with `bash build.sh develop`; see docs/operator_development.md.
+"""
+
+import argparse
+import difflib
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent / "codegen"))
+
+import new_operator_texts as texts  # noqa: E402
+from npu_entries import EntryError, _Reader, load_entries  # noqa: E402
+from npu_operator import Operator, from_schema, from_upstream  # noqa: E402
+
+KERNELS = Path("aten/src/ATen/native/npu")
+SIMULATOR = Path("third_party/acl/sim/ops")
+TESTS = Path("test/test_npu/test_network_ops")
+ATTACHED = Path("torch/npu/_custom_ops.py")
+
+
+class Refused(Exception):
+    """The operator cannot be made as asked; the text says why and what to do."""
+
+
+def camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_") if part)
+
+
+def simulator_has(root: Path, ir: str) -> bool:
+    """Whether some file of the simulator defines the type: every definition is a macro with the type first."""
+    pattern = re.compile(rf"\b[A-Z][A-Z0-9_]*\(\s*{ir}\s*[,)]")
+    return any(pattern.search(path.read_text()) for path in sorted((root / SIMULATOR).glob("*.cpp")))
+
+
+def check_upstream(reader: _Reader, name: str) -> str:
+    """The overload that NAME means."""
+    if name in reader.functions:
+        overload = name
+    else:
+        overloads = [known for known in reader.functions if known.startswith(f"{name}.")]
+        functional = [known for known in overloads if not reader.functions[known].func.is_out_fn()]
+        if not overloads:
+            near = difflib.get_close_matches(name, reader.functions, n=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise Refused(f"upstream has no operator {name}{hint} An operator of the fork's own is called npu_*")
+        if len(functional) != 1:
+            raise Refused(f"{name} has several overloads, name one of them: {', '.join(functional or overloads)}")
+        overload = functional[0]
+    function = reader.functions[overload]
+    if function.has_composite_implicit_autograd_kernel:
+        raise Refused(f"{overload} needs no kernel: upstream composes it of other operators on every device")
+    if function.func.is_out_fn() or function.func.kind().name == "inplace":
+        group = reader.groups.get(overload)
+        if group is None:
+            raise Refused(f"{overload} has no functional form; write a kernel by hand (docs/operator_development.md)")
+        overload = str(group.functional.func.name)
+    return overload
+
+
+def has_meta(overload: str) -> bool:
+    import torch
+
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        f"aten::{overload}", "Meta"
+    ) or torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{overload}", "CompositeExplicitAutogradNonFunctional")
+
+
+def describe(args: argparse.Namespace, root: Path) -> Operator:
+    """What is to be made, checked against what there is."""
+    name = args.name
+    if not re.fullmatch(r"_?[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)?", name):
+        raise Refused(f"{name!r} is not an operator's name: letters, digits and underscores, such as npu_soft_clip")
+    try:
+        table = load_entries(root / KERNELS)
+    except EntryError as error:
+        raise Refused(f"the operator table of {root} is wrong: {error}") from error
+    reader = _Reader(root / KERNELS, None)
+    summary = table.summary()
+    own = name.startswith("npu_")
+    if own:
+        taken = {entry.split(".")[0]: value for entry, value in summary["custom"].items()}
+        if name in taken:
+            raise Refused(f"{name} exists already: {taken[name]['where']}")
+        if "." in name:
+            raise Refused(f"{name}: overloads of one's own operators are written by hand")
+        operator = from_schema(name, args.schema or "(Tensor self) -> Tensor")
+    else:
+        for option in ("schema", "backward"):
+            if getattr(args, option):
+                raise Refused(f"--{option} is for operators of the fork's own (npu_*); {name} is upstream's")
+        overload = check_upstream(reader, name)
+        if overload in summary["composites"]:
+            raise Refused(f"{overload} needs no kernel: the table lists it under composites")
+        operator = from_upstream(reader, overload)
+        for form in operator.funcs:
+            for section in ("ir_ops", "kernels"):
+                if form in summary[section]:
+                    raise Refused(f"{form} has a kernel already: {summary[section][form]['where']}")
+        if not has_meta(overload):
+            raise Refused(f"upstream does not say what {overload} returns; write a kernel by hand")
+    operator.ir = args.ir or camel(operator.base.removeprefix("npu_"))
+    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", operator.ir):
+        raise Refused(f"--ir {operator.ir}: an IR operator's type is such as Add or ReduceSumD")
+    operator.new_ir = not simulator_has(root, operator.ir)
+    if own and operator.new_ir and not args.compute:
+        raise Refused(f"the simulated device has no operator {operator.ir}: say with --compute what it computes")
+    if args.compute and not operator.new_ir:
+        raise Refused(f"--compute: the simulated device has an operator {operator.ir} already; choose another --ir")
+    if args.compute and not own:
+        raise Refused(f"--compute is for operators of the fork's own; the device runs upstream's {name} itself")
+    if own and not args.reference:
+        raise Refused("say with --reference what is right: Python, such as 'limit * torch.tanh(self / limit)'")
+    operator.compute = args.compute
+    operator.reference = args.reference or operator.default_reference
+    try:
+        compile(operator.reference, "--reference", "eval")
+    except SyntaxError as error:
+        raise Refused(f"--reference {operator.reference!r} is not a Python expression: {error.msg}") from error
+    for item in args.backward or ():
+        argument, separator, expression = item.partition("=")
+        if not separator or argument.strip() not in operator.tensors:
+            argument, expression = operator.tensors[0], item
+        operator.backward[argument.strip()] = expression.strip()
+    return operator
+
+
+def with_entry(text: str, section: str, entry: str) -> str:
+    """The YAML text with an entry at the end of a section, which is made if it is not there."""
+    lines = text.rstrip("\n").split("\n") if text.strip() else []
+    try:
+        start = lines.index(f"{section}:")
+    except ValueError:
+        return "\n".join([*lines, *([""] if lines else []), f"{section}:", entry]) + "\n"
+    end = start + 1
+    while end < len(lines) and not re.match(r"[a-z_]+:", lines[end]):
+        end += 1
+    while lines[end - 1] == "" or lines[end - 1].startswith("#"):  # a comment there belongs to what follows
+        end -= 1
+    return "\n".join([*lines[:end], entry, *lines[end:]]) + "\n"
+
+
+def with_method(text: str, name: str) -> str:
+    """torch/npu/_custom_ops.py with one more name in METHODS, in order."""
+    found = re.search(r"^METHODS = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise Refused(f"{ATTACHED} has no list METHODS, where torch.{name} would be attached")
+    names = sorted({*re.findall(r'"(\w+)"', found.group(1)), name})
+    listed = "".join(f'    "{known}",\n' for known in names)
+    return text[: found.start(1)] + "\n" + listed + text[found.end(1) :]
+
+
+def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path, str]:
+    """All files that change, by path, with their new texts."""
+    files: dict[Path, str] = {}
+
+    def create(path: Path, text: str) -> None:
+        if (root / path).exists():
+            raise Refused(f"{path} exists already; remove it or choose another name")
+        files[path] = text
+
+    part = KERNELS / (
+        args.part or ("npu_native_functions_custom.yaml" if operator.own else "npu_native_functions.yaml")
+    )
+    if not re.fullmatch(r"npu_native_functions\w*\.yaml", part.name):
+        raise Refused(f"--part {args.part}: the operator table's files are called npu_native_functions_<part>.yaml")
+    before = (root / part).read_text() if (root / part).is_file() else ""
+    section, entry = texts.table_entry(operator)
+    files[part] = with_entry(before, section, entry)
+    if operator.own:
+        create(KERNELS / f"{camel(operator.base.removeprefix('npu_'))}Kernel.cpp", texts.kernel(operator))
+        files[ATTACHED] = with_method((root / ATTACHED).read_text(), operator.base)
+    if operator.new_ir:
+        create(SIMULATOR / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
+    create(TESTS / f"test_{operator.base}.py", texts.test(operator))
+    return files
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="\n".join(__doc__.splitlines()[1:]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="an operator of upstream (special_airy_ai, sum.dim_IntList), or npu_*"
+    )
+    parser.add_argument("--ir", metavar="TYPE", help="the Ascend IR operator (default: the name in CamelCase)")
+    parser.add_argument("--schema", help="npu_*: arguments and result (default: '(Tensor self) -> Tensor')")
+    parser.add_argument(
+        "--compute", metavar="C++", help="npu_*: how the simulated device writes y, if TYPE is new to it"
+    )
+    parser.add_argument("--reference", metavar="PYTHON", help="the right result on the CPU, over the arguments' names")
+    parser.add_argument(
+        "--backward",
+        metavar="[ARG=]C++",
+        action="append",
+        help="npu_*: gradient of a tensor argument (the first), over grad, result and the arguments' names",
+    )
+    parser.add_argument("--part", metavar="FILE", help="the file of the operator table that gets the entry")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: this one)")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be written")
+    args = parser.parse_args(argv)
+    root = args.root.resolve()
+    if not (root / KERNELS).is_dir():
+        parser.error(f"--root {args.root}: there is no {KERNELS} in it")
+    try:
+        files = plan(describe(args, root), args, root)
+    except (Refused, texts.CannotWrite) as reason:
+        print(f"new_operator.py: {reason}", file=sys.stderr)
+        return 1
+    for path, text in files.items():
+        old = (root / path).read_text() if (root / path).exists() else ""
+        if args.dry_run:
+            sys.stdout.writelines(
+                difflib.unified_diff(old.splitlines(True), text.splitlines(True), str(path), str(path))
+            )
+        else:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+            print(f"{'changed' if old else 'wrote  '} {path}")
+    if not args.dry_run:
+        test = next(path for path in files if path.parent == TESTS)
+        print(f"next: bash build.sh develop && .venv/bin/python {test}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+# One value <-> one data set: how tensors of every dtype and layout, numbers, lists and None are kept so that a call can
+# be made again from the file alone.
+"""Encoding of arguments and results."""
+
+import json
+
+import numpy as np
+
+import torch
+
+# Dtypes that numpy lacks, and the integers of the same size that hold their bits.
+_BITS = {torch.bfloat16: torch.int16}
+for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
+    if hasattr(torch, _name):
+        _BITS[getattr(torch, _name)] = torch.uint8
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_NAMES = {value: name for name, value in _DTYPES.items()}
+for _name in ("float32", "float64", "float16", "int64", "int32", "int16", "complex64", "complex128", "complex32"):
+    _NAMES[_DTYPES[_name]] = _name  # not the second names float, half, ...
+STATISTICS = ("min", "max", "mean", "std", "norm", "count", "nan", "inf")
+_get_format = None
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """float32 for torch.float32."""
+    return _NAMES[dtype]
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """torch.float32 for float32; raises KeyError for an unknown name."""
+    return _DTYPES[name]
+
+
+def format_name(tensor: torch.Tensor) -> str:
+    """The format that the device stores the tensor in: ND, NCHW, NC1HWC0, ...; the data in the file is logical."""
+    global _get_format
+    if tensor.device.type != "npu":
+        return "ND"
+    if _get_format is None:
+        getter = getattr(torch.npu, "get_npu_format", None)
+        _get_format = getter if getter is not None else (lambda _: "ND")
+    try:
+        return _FORMATS.get(found := _get_format(tensor), str(found))
+    except RuntimeError:
+        return "ND"
+
+
+_FORMATS = {-1: "ND", 0: "NCHW", 1: "NHWC", 2: "ND", 3: "NC1HWC0", 4: "FRACTAL_Z", 12: "NC1HWC0_C04", 29: "FRACTAL_NZ"}
+
+
+def tensor_kind(tensor: torch.Tensor) -> str:
+    """What goes into the attribute Type."""
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.")
+    return "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
+
+
+def storable(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has values that can be read: not meta, not sparse, not quantized."""
+    return tensor.layout is torch.strided and tensor.device.type != "meta" and not tensor.is_quantized
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The values, C-contiguous, in the logical shape; dtypes that numpy lacks as integers of their size."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.dtype is torch.complex32:
+        tensor = torch.view_as_real(tensor)
+    tensor = tensor.contiguous()
+    if tensor.dtype in _BITS:
+        tensor = tensor.view(_BITS[tensor.dtype])
+    array = tensor.numpy()
+    return array.view(np.uint16) if array.dtype == np.int16 and tensor.dtype is not torch.int16 else array
+
+
+def bits_name(tensor: torch.Tensor) -> str:
+    """The attribute DataType."""
+    return dtype_name(tensor.dtype)
+
+
+def from_numpy(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """A CPU tensor of a data set's values and its DataType."""
+    wanted = dtype_of(dtype)
+    tensor = torch.from_numpy(np.ascontiguousarray(array).reshape(np.shape(array)))
+    if wanted is torch.complex32:
+        return torch.view_as_complex(tensor)
+    if wanted in _BITS:
+        return tensor.view(wanted)
+    return tensor if tensor.dtype is wanted else tensor.to(wanted)
+
+
+def with_strides(tensor: torch.Tensor, strides) -> torch.Tensor:
+    """The tensor in the given strides where they do not overlap otherwise than by expansion, else as it is."""
+    size, strides = list(tensor.shape), [int(s) for s in strides]
+    if strides == list(tensor.stride()) or len(strides) != len(size):
+        return tensor
+    source = tensor
+    for d, stride in enumerate(strides):
+        if stride == 0 and size[d] > 1:
+            source = source.narrow(d, 0, 1)
+    pairs = sorted((stride, n) for stride, n in zip(strides, source.shape, strict=True) if n > 1)
+    end = 1
+    for stride, n in pairs:
+        if stride < end:
+            return tensor
+        end = stride * (n - 1) + end
+    own = torch.empty_strided(source.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    own.copy_(source)
+    return own.as_strided(size, strides)
+
+
+def statistics(tensor: torch.Tensor) -> np.ndarray:
+    """float64 array of STATISTICS; the first five are over the finite elements, NaN where there is none."""
+    flat = tensor.detach().cpu().flatten()
+    flat = flat.abs() if flat.is_complex() else flat
+    wide = flat.double()
+    finite = wide[torch.isfinite(wide)]
+    counts = [wide.numel(), int(wide.isnan().sum()), int(wide.isinf().sum())]
+    if not finite.numel():
+        return np.array([np.nan] * 5 + counts)
+    values = [finite.min(), finite.max(), finite.mean(), finite.std(correction=0), finite.norm()]
+    return np.array([v.item() for v in values] + counts)
+
+
+def encode(value):
+    """(Type, array or None) of an argument that is no tensor."""
+    if value is None:
+        return "None", None
+    if isinstance(value, bool):
+        return "bool", np.array(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return "int", np.array(value, np.int64)
+    if isinstance(value, float):
+        return "float", np.array(value)
+    if isinstance(value, complex):
+        return "complex", np.array(value)
+    if isinstance(value, str):
+        return "str", value
+    for kind, type_ in _TEXT_TYPES.items():
+        if isinstance(value, type_):
+            return kind, str(value)
+    if isinstance(value, torch.Generator):
+        return "Generator", None
+    if isinstance(value, (list, tuple)):
+        if value and all(type(item) is int for item in value):
+            return "int[]", np.array(value, np.int64)
+        if value and all(type(item) is float for item in value):
+            return "float[]", np.array(value)
+        if value and all(type(item) is bool for item in value):
+            return "bool[]", np.array(value)
+        if all(item is None or isinstance(item, (int, float, str)) for item in value):
+            return "json", json.dumps(list(value))
+    return type(value).__name__, None
+
+
+_TEXT_TYPES = {
+    "dtype": torch.dtype,
+    "device": torch.device,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+
+def decode(kind: str, data, device=None):
+    """The value that `encode` took apart; `device` replaces a recorded device. Raises ValueError if it was not kept."""
+    if kind in ("None", "Generator"):
+        return None
+    if kind in ("bool", "int", "float", "complex"):
+        return {"bool": bool, "int": int, "float": float, "complex": complex}[kind](data)
+    if kind in ("int[]", "float[]", "bool[]"):
+        return data.tolist()
+    if kind in ("str", "json", "dtype", "device", "layout", "memory_format"):
+        text = data.decode() if isinstance(data, bytes) else str(data)
+        if kind == "str":
+            return text
+        if kind == "json":
+            return json.loads(text)
+        if kind == "device":
+            return torch.device(text if device is None else device)
+        return getattr(torch, text.removeprefix("torch."))
+    raise ValueError(f"an argument of type {kind} is not kept in the file")
