@@ -22,8 +22,9 @@ SLACK = 64 << 20
 
 def step_of(device: str, batch: int, size: int):
     """A function that runs forward and backward once."""
-    import torch
     import torchvision
+
+    import torch
 
     torch.manual_seed(0)
     model = torchvision.models.resnet50(weights=None).to(device)

@@ -147,7 +147,7 @@ def to_json(content: dict) -> str:
     parts = []
     for section, entries in content.items():
         rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in entries.items())
-        parts.append(f' {json.dumps(section)}: {{\n{rows}\n }}' if rows else f" {json.dumps(section)}: {{}}")
+        parts.append(f" {json.dumps(section)}: {{\n{rows}\n }}" if rows else f" {json.dumps(section)}: {{}}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

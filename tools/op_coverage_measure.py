@@ -126,9 +126,7 @@ def measure_modules(recorder, apis):
 
     for info in module_db:
         name = f"torch.nn.{info.module_cls.__name__}"
-        inputs = info.module_inputs_func(
-            info, device="npu", dtype=torch.float32, requires_grad=True, training=True
-        )
+        inputs = info.module_inputs_func(info, device="npu", dtype=torch.float32, requires_grad=True, training=True)
         for _, item in zip(range(SAMPLES), inputs, strict=False):
             make, forward = item.constructor_input, item.forward_input
             if forward is None:

@@ -80,9 +80,9 @@ class TestModules(OpsCase):
             tally.skipped += 1
             return
 
-        def call(values):
+        def call(values, wide=False):
             on_npu = any(t.device.type == "npu" for t in torch.utils._pytree.tree_leaves(values) if is_tensor(t))
-            module = copy.deepcopy(reference).to(DEVICE if on_npu else "cpu")
+            module = copy.deepcopy(reference).to(DEVICE if on_npu else "cpu", torch.float64 if wide else None)
             leaves = [t for t in torch.utils._pytree.tree_leaves(values) if is_tensor(t) and t.requires_grad]
             result = module(*values[1], **values[2])
             outputs = [t for t in torch.utils._pytree.tree_leaves(result) if is_tensor(t)]
@@ -95,7 +95,8 @@ class TestModules(OpsCase):
             return [outputs, grads, list(module.buffers())]
 
         factor = 4.0 if dtype.itemsize == 2 else 1.0
-        self.one(tally, name, call, (None, given.args, given.kwargs), factor)
+        values = (None, given.args, given.kwargs)
+        self.one(tally, name, call, values, factor, wide=lambda v: call(v, wide=True))
 
 
 class TestOptimizers(OpsCase):
@@ -135,8 +136,10 @@ class TestOptimizers(OpsCase):
             return [parameters, keys, [p.grad for p in parameters]]
 
         # Numbers given as tensors stay where the user made them: on the CPU.
-        given = {k: torch.utils._pytree.tree_map(lambda v: op_checks.OnHost(v) if is_tensor(v) else v, v)
-                 for k, v in kwargs.items()}
+        given = {
+            k: torch.utils._pytree.tree_map(lambda v: op_checks.OnHost(v) if is_tensor(v) else v, v)
+            for k, v in kwargs.items()
+        }
         self.one(tally, name, call, (start, grads, given))
 
 

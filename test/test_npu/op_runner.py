@@ -6,9 +6,11 @@ done. Whoever started it goes on behind a test that killed or hung its worker.
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,33 +22,36 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 EXCEPTIONS = HERE / "op_exceptions.yaml"
 # Share of the tests that a default run takes, and seconds after which a test counts as hung.
-SHARE = 0.04
+SHARE = 0.25
 PATIENCE = 300
 
 
 class Exceptions:
-    """The known differences: entries of test, op, dtypes ("all" or a list) and reason."""
+    """The known differences: entries of test, op, dtypes ("all" or a list), reason, and perhaps samples, a pattern that
+    finds the names of those samples (with its text, all failures of the test must be such ones)."""
 
     def __init__(self, path: Path = EXCEPTIONS):
         import yaml
 
-        self.reasons = {}
-        self.used = set()
+        self.entries = collections.defaultdict(list)
         for entry in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
-            if not {"test", "op", "dtypes", "reason"} == set(entry) or not entry["reason"]:
-                raise ValueError(f"{path.name}: an entry is test, op, dtypes and reason, not {entry}")
+            if set(entry) - {"samples"} != {"test", "op", "dtypes", "reason"} or not entry["reason"]:
+                raise ValueError(f"{path.name}: an entry is test, op, dtypes, reason and perhaps samples, not {entry}")
             tests, ops = ([v] if isinstance(v, str) else v for v in (entry["test"], entry["op"]))
-            for test in tests:
-                for op in ops:
-                    for dtype in [None] if entry["dtypes"] == "all" else entry["dtypes"]:
-                        self.reasons[test, op, dtype] = entry["reason"]
+            for test, op in itertools.product(tests, ops):
+                self.entries[test, op].append(entry)
 
-    def find(self, test: str, op: str, dtype) -> str | None:
-        """The reason why this test may fail, or None."""
-        for key in ((test, op, str(dtype).removeprefix("torch.")), (test, op, None)):
-            if key in self.reasons:
-                return self.reasons[key]
-        return None
+    def find(self, test: str, op: str, dtype, failures: list[str] | None) -> str | None:
+        """The reason why these failures ("[sample] text"; None: whatever they are) are no surprise, or None."""
+        name = str(dtype).removeprefix("torch.")
+        left, reasons = set(failures or ()), []
+        for entry in self.entries.get((test, op), ()):
+            if entry["dtypes"] == "all" or name in entry["dtypes"]:
+                known = {f for f in left if re.search(entry.get("samples", ""), f.partition("]")[0])}
+                left -= known
+                if known or failures is None:
+                    reasons.append(entry["reason"])
+        return "; ".join(reasons) if reasons and not left else None
 
 
 class Records:
@@ -108,6 +113,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="part I (from 1) of N of the tests")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--records", metavar="FILE", help="results so far; a run that finds them goes on from there")
+    parser.add_argument("--minutes", type=float, metavar="N", help="stop after so long; --records goes on from there")
     parser.add_argument("-k", dest="pattern", action="append", metavar="TEXT", help="only tests whose name holds TEXT")
     parser.add_argument("--list", action="store_true", help="print the names of the tests and leave")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the operators that were not native")
@@ -135,8 +141,13 @@ def main(scope: dict) -> int:
         random.Random(0).shuffle(left)  # costly tests lie side by side
         started = time.monotonic()
         owners = [Owner(left[job :: args.jobs], records.path, folder, job, args.all) for job in range(args.jobs)]
-        while any(owner.alive() for owner in owners):
-            time.sleep(0.5)
+        until = started + 60 * args.minutes if args.minutes else float("inf")
+        try:
+            while any([owner.alive() for owner in owners]) and time.monotonic() < until:
+                time.sleep(0.5)
+        finally:
+            for owner in owners:
+                owner.stop()
         results = [r for r in records.read() if "right" in r and r["test"] in set(names)]
         return summary(results, time.monotonic() - started, args)
 
@@ -168,18 +179,28 @@ class Owner:
             command = [sys.executable, str(HERE / "test_ops.py")]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
+    def stop(self):
+        """End the worker; the test that it was in counts as not begun."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+            self._hand_over()
+
+    def _hand_over(self) -> tuple[list[str], set[str]]:
+        """Move what the worker wrote to the common records; the names begun and finished."""
+        records = Records(self.records).read()
+        with open(self.target, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(r) + "\n" for r in records if "test" in r)
+        Path(self.records).unlink(missing_ok=True)
+        return [r["begin"] for r in records if "begin" in r], {r["test"] for r in records if "test" in r}
+
     def alive(self) -> bool:
         if self.process is None:
             return False
         status = self.process.poll()
-        records = Records(self.records).read()
-        begun = [r["begin"] for r in records if "begin" in r]
-        finished = {r["test"] for r in records if "test" in r}
         if status is None:
             return True
-        with open(self.target, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(r) + "\n" for r in records if "test" in r)
-        Path(self.records).unlink(missing_ok=True)
+        begun, finished = self._hand_over()
         lost = [name for name in begun if name not in finished]
         target = Records(self.target)
         for name in lost:

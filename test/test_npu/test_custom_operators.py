@@ -105,7 +105,9 @@ class ExtensionTest(Scratch):
         self.check()
 
     def test_ir_operator_of_ones_own(self):
-        made = self.python("-m", "torch.npu.utils.cpp_extension", self.folder / "opp", EXAMPLES / "simulator_ops/log_cosh.cpp")
+        made = self.python(
+            "-m", "torch.npu.utils.cpp_extension", self.folder / "opp", EXAMPLES / "simulator_ops/log_cosh.cpp"
+        )
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(made.stdout.strip(), str(self.folder / "opp/op_impl/simulator/liblog_cosh.so"))
         self.check("log_cosh", ASCEND_CUSTOM_OPP_PATH=str(self.folder / "opp"))

@@ -3,7 +3,6 @@ or, once fuzzy compilation has begun, for ranges."""
 
 import re
 import tempfile
-import unittest
 from pathlib import Path
 
 from common_utils import TestCase, run_in_process, run_tests

@@ -10,13 +10,14 @@ from torchgen import local
 from torchgen.api.types import DispatcherSignature
 from torchgen.model import FunctionSchema
 
-KEYS = {"func", "kernel", "composite", "autograd"}
+KEYS = {"func", "kernel", "composite", "autograd", "backend_select"}
 # The dispatch keys of each role. A kernel makes outputs on its operands' device and stops there on meta, so one
 # function tells shapes as well.
 ROLES = {
     "kernel": ("PrivateUse1", "Meta"),
     "composite": ("CompositeImplicitAutograd",),
     "autograd": ("Autograd",),
+    "backend_select": ("BackendSelect",),
 }
 
 
@@ -55,12 +56,15 @@ class CustomOp:
 
 
 def parse(text: str) -> FunctionSchema:
-    """torchgen's schema. It refuses an in-place operator that returns further tensors, which the dispatcher allows: the
-    functions of such a one return all their tensors by value."""
-    head, arrow, returns = text.rpartition("->")
-    if returns.strip().startswith("(") and re.search(r"Tensor\(\w!\)", head.partition("*,")[0]):
-        returns = re.sub(r"Tensor\(\w!\)", "Tensor", returns)
-    return FunctionSchema.parse(head + arrow + returns)
+    """torchgen's schema. It refuses positional outputs that are returned along with others, which the dispatcher
+    allows: the functions of such an operator return their tensors by value."""
+    try:
+        return FunctionSchema.parse(text)
+    except AssertionError:
+        head, arrow, returns = text.rpartition("->")
+        if not re.search(r"Tensor\(\w!\)", head):
+            raise
+        return FunctionSchema.parse(head + arrow + re.sub(r"Tensor\(\w!\)", "Tensor", returns))
 
 
 def read_custom(entry: Any, where: str, defined: set[str]) -> CustomOp:

@@ -419,5 +419,6 @@ def to_format(item: DumpTensor, fmt: str) -> np.ndarray:
     now = item.format if item.format not in PRIVATE and sorted(item.format) == sorted(fmt) else None
     now = now or ("NCHW" if len(fmt) == 4 else "NCDHW")
     if array.ndim != len(fmt):
-        raise ValueError(f"cannot convert {item.format} of shape {list(array.shape)} to {fmt}: it has {array.ndim} dims")
+        shape = list(array.shape)
+        raise ValueError(f"cannot convert {item.format} of shape {shape} to {fmt}: it has {array.ndim} dims")
     return np.ascontiguousarray(array.transpose([now.index(axis) for axis in fmt]))

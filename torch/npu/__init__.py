@@ -293,7 +293,7 @@ def _shutdown() -> None:
 
 
 # Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = ("amp", "dump", "memory", "options", "random", "streams", "types", "utils")
+_LAZY_MODULES = ("amp", "config", "dump", "memory", "options", "random", "streams", "types", "utils")
 _LAZY_NAMES = {
     "Event": "streams",
     "ExternalStream": "streams",
@@ -377,11 +377,23 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY_NAMES, *_LAZY_MODULES})
 
 
+def _module_to_npu(self, device: Any = None):
+    r"""Move all parameters and buffers of the module to an NPU, in place, and return the module.
+
+    Args:
+        device (int, str or torch.device, optional): default the current NPU
+    """
+    self._apply(lambda t: t.npu(device))
+    self.cast_weight(torch.device("npu"))
+    return self
+
+
 def _register() -> None:
     # The device type's name, torch.npu as its module, and the methods that upstream generates for it.
     torch.utils.rename_privateuse1_backend("npu")
     torch._register_device_module("npu", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    torch.nn.Module.npu = _module_to_npu
 
     from . import _custom_ops
 
@@ -402,6 +414,7 @@ __all__ = sorted(
         "OutOfMemoryError",
         "amp",
         "can_device_access_peer",
+        "config",
         "current_device",
         "default_generators",
         "device",

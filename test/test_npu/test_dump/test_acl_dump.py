@@ -200,7 +200,7 @@ class TestLibrary(DumpTest, acl.AclTestCase):
         refused(PARSE_FILE, "the end of the file", '{"dump": {"dump_path": "x"')
         refused(PARSE_FILE, "a value was expected", "[" * 200)
         refused(PARSE_FILE, "the end of the file was expected", "{} {}")
-        refused(PARSE_FILE, "a value was expected", "{\"dump\": \x01}")
+        refused(PARSE_FILE, "a value was expected", '{"dump": \x01}')
         refused(INVALID_DUMP_CONFIG, "an object with an object 'dump' was expected", '{"dmp": {}}')
         refused(INVALID_DUMP_CONFIG, "'dump_path' is missing or empty", dump_path=None)
         refused(INVALID_DUMP_CONFIG, "'dump_path' is missing or empty", dump_path="")
@@ -256,8 +256,8 @@ class TestLibrary(DumpTest, acl.AclTestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         first, second, third, last = result.stdout.splitlines()
         self.assertEqual(first, "0  2.0")
-        pattern = rf"^{WRITE_FILE} .*the dump file '{self.out}/.*/Add\.Add_1\..*' could not be written: File too large 2\.0$"
-        self.assertRegex(second, pattern)
+        name = rf"'{self.out}/.*/Add\.Add_1\..*'"
+        self.assertRegex(second, rf"^{WRITE_FILE} .*the dump file {name} could not be written: File too large 2\.0$")
         self.assertEqual(third, "0  2.0")  # nothing more is tried
         self.assertEqual(last, "1 0")
 

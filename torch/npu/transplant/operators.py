@@ -84,7 +84,11 @@ def load(path: str) -> Operators:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
-        return Operators.from_content(json.loads(text)) if path.endswith(".json") else Operators(_best(_from_markdown(text)))
+        return (
+            Operators.from_content(json.loads(text))
+            if path.endswith(".json")
+            else Operators(_best(_from_markdown(text)))
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

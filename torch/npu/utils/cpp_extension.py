@@ -41,7 +41,7 @@ def NpuExtension(name, sources, *args, **kwargs):
 
 
 def load(name, sources, extra_ldflags=None, **kwargs):
-    r"""Compile and load an extension as :func:`torch.utils.cpp_extension.load` does, linked with the NPU's libraries."""
+    r"""Compile and load an extension like :func:`torch.utils.cpp_extension.load`, linked with the NPU's libraries."""
     from torch.utils import cpp_extension
 
     flags = [*(extra_ldflags or []), *(f"-l{library}" for library in _LIBRARIES)]
@@ -51,7 +51,7 @@ def load(name, sources, extra_ldflags=None, **kwargs):
 def build_simulator_ops(
     sources: str | Sequence[str], opp_path: str | os.PathLike, name: str | None = None, extra_cflags: Sequence[str] = ()
 ) -> Path:
-    r"""Compile operators for the simulated device into ``opp_path/op_impl/simulator/lib<name>.so`` and return that path.
+    r"""Compile operators for the simulated device into ``opp_path/op_impl/simulator/lib<name>.so``; returns the path.
 
     A process that starts with ``ASCEND_CUSTOM_OPP_PATH=opp_path`` has them. The sources include
     ``<acl/sim/exec/custom_op.h>``, which shows what they look like.
@@ -90,7 +90,9 @@ def build_simulator_ops(
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         scratch.unlink(missing_ok=True)
-        raise RuntimeError(f"build_simulator_ops: the compiler failed:\n{' '.join(command)}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"build_simulator_ops: the compiler failed:\n{' '.join(command)}\n{done.stdout}{done.stderr}"
+        )
     scratch.replace(target)
     return target
 

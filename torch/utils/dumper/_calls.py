@@ -51,6 +51,8 @@ _HIDDEN_WRITES = {
     "miopen_batch_norm": ("running_mean", "running_var"),
     "native_instance_norm": ("running_mean", "running_var"),
 }
+# Names under which copies between kinds of devices are recorded.
+ACROSS_DEVICES = ("_to_copy_across_devices", "copy_across_devices_")
 _UNINITIALISED = frozenset(
     ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_"]
 )
@@ -90,6 +92,8 @@ _RANDOM = frozenset(
         "_sample_dirichlet",
     ]
 )
+# Questions about tensors that are operators for technical reasons.
+_QUESTIONS = frozenset(["_has_compatible_shallow_copy_type", "is_pinned", "is_same_size", "_version"])
 _NOT_RECORDED = frozenset({"prim", "prims", "profiler", "_inductor_test", "streams"})
 
 
@@ -133,7 +137,7 @@ def describe(func) -> Operator:
         frozenset(writes),
         is_view,
         kind,
-        namespace not in _NOT_RECORDED,
+        namespace not in _NOT_RECORDED and base not in _QUESTIONS,
     )
 
 
@@ -181,9 +185,9 @@ def device_name(op: Operator, args, kwargs) -> str:
     if op.name == "_to_copy":
         target = kwargs.get("device")
         if target is not None and torch.device(target).type != args[0].device.type:
-            return "_to_copy_across_devices"
+            return ACROSS_DEVICES[0]
     elif op.name == "copy_" and len(_device_types(args)) > 1:
-        return "copy_across_devices_"
+        return ACROSS_DEVICES[1]
     return op.name
 
 

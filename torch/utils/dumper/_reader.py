@@ -24,11 +24,17 @@ class Reader:
             self._file = h5py.File(path, "r")
         except OSError as error:
             raise RuntimeError(f"torch.utils.dumper: {path} cannot be read as a dump file: {error}") from error
-        # A group that h5copy made brings no root attributes, so everything needed is at the groups.
-        self.with_regions = bool(self._file.attrs.get("Regions", 1))
         if not any(isinstance(item, h5py.Group) for item in self._file.values()):
             self._file.close()
             raise RuntimeError(f"torch.utils.dumper: {path} holds no operators (groups /op/seqid/)")
+        self.with_regions = self._with_regions()
+
+    def _with_regions(self) -> bool:
+        """Whether Note [Regions] was in force; a file that h5copy made has only its groups' attributes."""
+        if "Regions" in self._file.attrs:
+            return bool(self._file.attrs["Regions"])
+        calls = (call for group in self._file.values() if hasattr(group, "values") for call in group.values())
+        return all(call.attrs.get("Regions", 1) for call in calls)
 
     def close(self) -> None:
         """Closes the file."""

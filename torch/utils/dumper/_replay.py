@@ -55,7 +55,8 @@ def _grads(call: Call, names, device) -> dict[int, torch.Tensor]:
 
 
 def _names(call: Call) -> list[str]:
-    return [name for name in call.names() if call.attribute(name, "RequiresGrad", default=0)]
+    needs = [name for name in call.names() if call.attribute(name, "RequiresGrad", default=0)]
+    return [name for name in needs if not call.attribute(name, "SameAs")]
 
 
 def region_forward(func, args, kwargs):

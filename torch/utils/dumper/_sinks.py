@@ -7,9 +7,11 @@ from . import _calls, _values
 from ._replay import all_results, region_backward
 
 
-def _twins(call):
-    """Names of arguments that are the very tensor of an earlier one; they matter when the operator writes it."""
-    if not call.op.writes:
+def _twins(call, always: bool = False):
+    """Name -> earlier name of arguments that are the very same tensor; it matters when the operator writes it, and for
+    gradients.
+    """
+    if not call.op.writes and not always:
         return {}
     first, twins = {}, {}
     for name, value in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):
@@ -84,8 +86,10 @@ class DumpSink:
         for i, gradient in sorted(entered.items()):
             if gradient is not None:
                 self.writer.value(where, "input", f"grad_{i}", gradient)
+        twins = _twins(call, always=True)
         for name, value in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):
-            self.writer.value(where, "input", name, (inputs or {}).get(name, value), like=value)
+            loaded = (inputs or {}).get(name, value)
+            self.writer.value(where, "input", name, loaded, same_as=twins.get(name), like=value)
         for name, gradient in left:
             name = name if name.startswith("grad_") else f"grad_{name}"
             self.writer.value(where, "output", name, gradient)
@@ -113,7 +117,8 @@ class LoadSink(DumpSink):
         """name -> loaded tensor on the argument's device, or None if the call cannot be fed from the file."""
         recorded = self.reader.call(path)
         if recorded is None:
-            self._problem(path, f"not in {self.reader.path}")
+            if call.name not in _calls.ACROSS_DEVICES:  # a script moves its data on one device only
+                self._problem(path, f"not in {self.reader.path}")
             return None
         names, found = set(recorded.names()), {}
         for name, value in values:
@@ -220,9 +225,11 @@ class LoadSink(DumpSink):
         self.loaded += 1
         entered = {int(key[5:]): value for key, value in loaded.items()}
         values = call.extra["loaded"]
-        leaves, names = {}, []
+        leaves, names, twins = {}, [], _twins(call, always=True)
         for item, original in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):
-            if isinstance(original, torch.Tensor):
+            if item in twins:
+                leaves[item] = leaves[twins[item]]
+            elif isinstance(original, torch.Tensor):
                 leaf = values.get(item, original).detach()
                 leaves[item] = leaf.requires_grad_(original.requires_grad)
                 if original.requires_grad:

@@ -10,7 +10,7 @@ import torch
 
 from . import _calls, _tools
 from ._reader import Reader
-from ._replay import _grad_names
+from ._replay import _grad_names, _names
 
 _EMBED = 24 << 20  # compressed bytes above which the data gets a file of its own
 
@@ -115,7 +115,7 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
         func, args, kwargs = call.arguments()
         backward = bool(call.attributes.get("Backward"))
         header = [call.header(n, "output") for n in call.names("output")]
-        needs = {n for n in call.names() if call.attribute(n, "RequiresGrad", default=0)}
+        needs = set(_names(call))
         grads = {n: call.value(n) for n in _grad_names(call)} if backward else {}
     op = _calls.describe(func)
     text, stored = _call_text(func, args, kwargs, needs if backward else set())

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 from . import _values
+from ._file import CommittedFile
 
 FORMAT_VERSION = 1
+_COMMIT_EVERY = 0.5  # seconds
 _CHECK_EVERY = 16 << 20  # bytes between two looks at the free space
 _RESERVE = 8 << 20  # what is left free, so that the file can be closed
 
@@ -43,13 +45,7 @@ def size_text(count: float) -> str:
 
 
 class Writer:
-    """Writes calls into one file.
-
-    Note [A file that always opens]
-    After each operator the library's metadata is flushed, and it never writes any of it in between (evictions are off),
-    so the file on disk is complete up to the last operator whenever the process is ended. The old superblock is used,
-    since the new one refuses a file whose writer did not close it.
-    """
+    """Writes calls into one file, which is up to date on the disk every half second (see _file.py)."""
 
     def __init__(self, path: str, *, append: bool, summary_only: bool, progress: bool, attributes: dict) -> None:
         h5py = import_h5py()
@@ -62,8 +58,11 @@ class Writer:
         self.operators = 0
         self._lock = threading.RLock()
         self._shown = 0.0
+        self._committed = 0.0
         try:
-            self._file = h5py.File(path, "a" if append else "w", libver="earliest")
+            self._disk = CommittedFile(path, append)
+            # The old superblock, since the new one refuses a file whose writer did not close it.
+            self._file = h5py.File(self._disk, "r+" if append else "w", libver="earliest")
         except OSError as error:
             raise RuntimeError(f"torch.utils.dumper: cannot write {path}: {error}") from error
         config = self._file.id.get_mdc_config()
@@ -79,7 +78,9 @@ class Writer:
         self._types = {}
         for name, value in attributes.items():
             self._file.attrs[name] = value
-        self._free_space("opening the file")
+        with self._errors("the head"):
+            self._free_space("the head")
+            self._commit()
 
     def last_index(self) -> int:
         """The number of operators that the file holds already."""
@@ -116,9 +117,10 @@ class Writer:
             self._attribute(self._dataset(place, data), "Type", kind)
 
     def end(self, where: str) -> None:
-        """The call is complete: brings the file up to date on disk."""
-        with self._lock, self._errors(where):
-            self._file.flush()
+        """The call is complete."""
+        if time.monotonic() - self._committed > _COMMIT_EVERY:
+            with self._lock, self._errors(where):
+                self._commit()
         if self.progress and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
             sys.stderr.write(f"\r{self.progress_line()}\x1b[K")
@@ -143,16 +145,17 @@ class Writer:
             try:
                 if count is not None:
                     self._file.attrs["Operators"] = count
+                self._commit()
             finally:
-                self._file.close()
+                try:
+                    self._file.close()
+                finally:
+                    self._disk.close()
 
-    def abandon(self) -> None:
-        """Closes the file after a failure, as far as the disk lets it."""
-        with self._lock:
-            try:
-                self._file.close()
-            except Exception as error:  # the disk is full or gone: the first error is the one to report
-                print(f"dumper: {self.path} was not closed: {error}", file=sys.stderr)
+    def _commit(self) -> None:
+        self._file.flush()
+        self._disk.commit()
+        self._committed = time.monotonic()
 
     def _errors(self, where):
         return _Errors(self, where)

@@ -18,8 +18,8 @@ constexpr size_t kStatusBytes = kWords * sizeof(int32_t);
 
 aclError aclrtGetOverflowStatus(void* address, size_t size, aclrtStream stream) {
   if (!address || size < kStatusBytes)
-    throw Error(ACL_ERROR_INVALID_PARAM, format("%zu bytes at %p cannot hold the status: it has %zu bytes", size,
-                                                address, kStatusBytes));
+    throw Error(ACL_ERROR_INVALID_PARAM,
+                format("%zu bytes at %p cannot hold the status: it has %zu bytes", size, address, kStatusBytes));
   static const aclTensorDesc* desc = aclCreateTensorDesc(ACL_INT32, 1, &kWords, ACL_FORMAT_ND);
   const std::unique_ptr<aclDataBuffer, aclError (*)(const aclDataBuffer*)> buffer(
       aclCreateDataBuffer(address, kStatusBytes), aclDestroyDataBuffer);

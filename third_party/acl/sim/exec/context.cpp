@@ -119,9 +119,12 @@ RunContext::~RunContext() {
   forget_placement();
   bool keep = true;
   for (size_t i = 0; i < frame_->tensors.size() && keep; ++i) {
+    if (i < 32 && !(handed_out_ >> i & 1)) continue;
     const auto& tensor = frame_->tensors[i];
-    if (tensor.defined())
-      keep = tensor.use_count() == 1 && tensor.storage().use_count() == 1 && untouched(tensor, op_.operand(i));
+    if (!tensor.defined()) continue;
+    // Outputs have been looked at already if the operator came to its end.
+    const bool seen = finished_ && i < 32 && i >= op_.inputs.size() && op_.operand(i).elements > 0;
+    keep = tensor.use_count() == 1 && tensor.storage().use_count() == 1 && (seen || untouched(tensor, op_.operand(i)));
   }
   Frame* kept = keep ? frame_ : nullptr;
   if (kept) kept = op_.frame.exchange(kept, std::memory_order_release);
@@ -286,6 +289,7 @@ void RunContext::finish() {
                                .c_str()));
     }
   }
+  finished_ = true;
 }
 
 void RunContext::scale_outputs(double factor) {

@@ -68,6 +68,7 @@ class RunContext final : public OpContext {
   Frame* frame_;
   bool layouts_ = false;  // some operand may be stored otherwise than plainly
   uint32_t handed_out_ = 0;
+  bool finished_ = false;  // finish() found the outputs in order
   c10::SmallVector<OperandView, 8> input_views_, output_views_;
   std::optional<Operands> operands_;
 };

@@ -80,8 +80,7 @@ std::string tensor(const Operand& operand, const Operand& origin, int size_field
 
 }  // namespace
 
-std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64_t time_us, bool inputs,
-                        bool outputs) {
+std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64_t time_us, bool inputs, bool outputs) {
   // The host sees tensors in private formats only where TransData makes them or takes them back.
   const bool reformats = op.def->type == "TransData" && op.inputs.size() == 1 && op.outputs.size() == 1;
   const auto origin = [&](const Operand& operand) -> const Operand& {
@@ -93,8 +92,10 @@ std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64
   Message message;
   message.bytes(1, "2.0");
   message.number(2, time_us);
-  for (size_t i = 0; outputs && i < op.outputs.size(); ++i) message.bytes(3, tensor(op.outputs[i], origin(op.outputs[i]), 6));
-  for (size_t i = 0; inputs && i < op.inputs.size(); ++i) message.bytes(4, tensor(op.inputs[i], origin(op.inputs[i]), 5));
+  for (size_t i = 0; outputs && i < op.outputs.size(); ++i)
+    message.bytes(3, tensor(op.outputs[i], origin(op.outputs[i]), 6));
+  for (size_t i = 0; inputs && i < op.inputs.size(); ++i)
+    message.bytes(4, tensor(op.inputs[i], origin(op.inputs[i]), 5));
   message.bytes(6, op_name);
   return message.text();
 }

@@ -21,6 +21,7 @@ bool all_finite(const void* data, int64_t count) {
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t end = std::min(count, begin + kBlock);
     Bits found = 0;
+#pragma omp simd reduction(| : found)
     for (int64_t i = begin; i < end; ++i) found |= static_cast<Bits>((values[i] & kExponent) == kExponent);
     if (found) return false;
   }
@@ -85,8 +86,8 @@ Device& device_of(OpContext& c) { return static_cast<RunContext&>(c).device(); }
 
 void check_status(const at::Tensor& t, const char* what) {
   if (t.numel() != kStatusElements && t.numel() != 2 * kStatusElements)
-    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH, format("the %s must have 8 or 16 elements, not %lld", what,
-                                                       static_cast<long long>(t.numel())));
+    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
+                  format("the %s must have 8 or 16 elements, not %lld", what, static_cast<long long>(t.numel())));
 }
 
 void zero_output(OpContext& c) {

@@ -35,6 +35,7 @@ SIM_THREAD_LOCAL Placement placement;
 // Places handed out during this execution. A kernel that allocates through raw_allocate frees with the raw deleter,
 // which must know them from memory of its own.
 thread_local std::vector<void*> placed;
+SIM_THREAD_LOCAL bool has_placed = false;
 
 class Pool {
  public:
@@ -130,6 +131,7 @@ class ScratchAllocator final : public c10::Allocator {
       void* place = placement.place;
       placement = {};
       placed.push_back(place);
+      has_placed = true;
       return {place, place, &leave, cpu};
     }
     void* p = pool().take(bytes);
@@ -153,7 +155,7 @@ void ScratchAllocator::release(void* p) {
   if (!p) return;
   if (pool().owns(p)) {
     pool().give(p);
-  } else if (std::find(placed.begin(), placed.end(), p) != placed.end()) {
+  } else if (has_placed && std::find(placed.begin(), placed.end(), p) != placed.end()) {
     return;
   } else if (auto deleter = host_deleter.load(std::memory_order_relaxed)) {
     deleter(p);
@@ -177,7 +179,10 @@ ScratchScope::ScratchScope() : before_(executing) { executing = true; }
 ScratchScope::~ScratchScope() {
   executing = before_;
   placement = {};
-  if (!before_) placed.clear();
+  if (__builtin_expect(!before_ && has_placed, 0)) {
+    placed.clear();
+    has_placed = false;
+  }
 }
 
 void place_next_allocation(void* place, size_t bytes) { placement = {place, bytes}; }

@@ -3,6 +3,8 @@
 #include <sim/ops/common.h>
 #include <sim/ops/tiny.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -24,18 +26,18 @@ const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype
     CALL;                                                      \
   })
 
-ACTIVATION(Relu, kRealTypes, at::clamp_min_out(y, x, 0)).tiny(tiny::unary<tiny::Relu>);
-ACTIVATION(Swish, kFloatAndComplex, at::silu_out(y, x));
-ACTIVATION(Mish, kFloatTypes, at::mish_out(y, x));
-ACTIVATION(HardSigmoid, kFloatTypes, at::hardsigmoid_out(y, x));
-ACTIVATION(HardSwish, kFloatTypes, at::hardswish_out(y, x));
+ACTIVATION(Relu, kRealTypes, at::cpu::clamp_min_out(y, x, 0)).tiny(tiny::unary<tiny::Relu>);
+ACTIVATION(Swish, kFloatAndComplex, at::cpu::silu_out(y, x));
+ACTIVATION(Mish, kFloatTypes, at::cpu::mish_out(y, x));
+ACTIVATION(HardSigmoid, kFloatTypes, at::cpu::hardsigmoid_out(y, x));
+ACTIVATION(HardSwish, kFloatTypes, at::cpu::hardswish_out(y, x));
 
-GRADIENT(ReluGrad, kRealTypes, at::threshold_backward_out(y, g, x, 0));
-GRADIENT(SwishGrad, kFloatAndComplex, at::silu_backward_out(y, g, x));
-GRADIENT(HardSigmoidGrad, kFloatTypes, at::hardsigmoid_backward_out(y, g, x));
+GRADIENT(ReluGrad, kRealTypes, at::cpu::threshold_backward_out(y, g, x, 0));
+GRADIENT(SwishGrad, kFloatAndComplex, at::cpu::silu_backward_out(y, g, x));
+GRADIENT(HardSigmoidGrad, kFloatTypes, at::cpu::hardsigmoid_backward_out(y, g, x));
 // Both take the activation's result first, then the gradient.
-GRADIENT(SigmoidGrad, kFloatAndComplex, at::sigmoid_backward_out(y, x, g));
-GRADIENT(TanhGrad, kFloatAndComplex, at::tanh_backward_out(y, x, g));
+GRADIENT(SigmoidGrad, kFloatAndComplex, at::cpu::sigmoid_backward_out(y, x, g));
+GRADIENT(TanhGrad, kFloatAndComplex, at::cpu::tanh_backward_out(y, x, g));
 // x, weight; the weight has x's rank
 SIM_OP(PRelu).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -57,14 +59,14 @@ SIM_OP(LogSigmoidGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
 void gelu(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::gelu_out(y, x, c.attrs().text("approximate", "none"));
+  at::cpu::gelu_out(y, x, c.attrs().text("approximate", "none"));
 }
 SIM_OP(Gelu).inputs(1).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu);
 
 void gelu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::gelu_backward_out(y, g, x, c.attrs().text("approximate", "none"));
+  at::cpu::gelu_backward_out(y, g, x, c.attrs().text("approximate", "none"));
 }
 SIM_OP(GeluGrad).inputs(2).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu_grad);
 
@@ -72,14 +74,14 @@ SIM_OP(GeluGrad).inputs(2).dtypes(kFloatTypes).attrs({"approximate:str"}).run(ge
 void threshold(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::threshold_out(y, x, c.in_scalar(1), c.in_scalar(2));
+  at::cpu::threshold_out(y, x, c.in_scalar(1), c.in_scalar(2));
 }
 SIM_OP(ThresholdV2).inputs(3).dtypes(kRealTypes).run(threshold);
 
 void threshold_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::threshold_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::threshold_backward_out(y, g, x, c.in_scalar(2));
 }
 SIM_OP(ThresholdGradV2D).inputs(3).dtypes(kRealTypes).run(threshold_grad);
 
@@ -87,70 +89,70 @@ SIM_OP(ThresholdGradV2D).inputs(3).dtypes(kRealTypes).run(threshold_grad);
 void elu(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::elu_out(y, x, c.in_scalar(1), c.in_scalar(2), c.in_scalar(3));
+  at::cpu::elu_out(y, x, c.in_scalar(1), c.in_scalar(2), c.in_scalar(3));
 }
 SIM_OP(Elu).inputs(4).dtypes(kFloatTypes).run(elu);
 
 void elu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false), x);
+  at::cpu::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false), x);
 }
 SIM_OP(EluGradV2).inputs(5).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(elu_grad);
 
 void leaky_relu(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::leaky_relu_out(y, x, c.in_scalar(1));
+  at::cpu::leaky_relu_out(y, x, c.in_scalar(1));
 }
 SIM_OP(LeakyRelu).inputs(2).dtypes(kFloatTypes).run(leaky_relu);
 
 void leaky_relu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::leaky_relu_backward_out(y, g, x, c.in_scalar(2), c.attrs().boolean("is_result", false));
+  at::cpu::leaky_relu_backward_out(y, g, x, c.in_scalar(2), c.attrs().boolean("is_result", false));
 }
 SIM_OP(LeakyReluGrad).inputs(3).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(leaky_relu_grad);
 
 void softplus(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::softplus_out(y, x, c.in_scalar(1), c.in_scalar(2));
+  at::cpu::softplus_out(y, x, c.in_scalar(1), c.in_scalar(2));
 }
 SIM_OP(SoftplusV2).inputs(3).dtypes(kFloatTypes).run(softplus);
 
 void softplus_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::softplus_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+  at::cpu::softplus_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
 }
 SIM_OP(SoftplusV2Grad).inputs(4).dtypes(kFloatTypes).run(softplus_grad);
 
 void hard_shrink(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::hardshrink_out(y, x, c.in_scalar(1));
+  at::cpu::hardshrink_out(y, x, c.in_scalar(1));
 }
 SIM_OP(HardShrink).inputs(2).dtypes(kFloatTypes).run(hard_shrink);
 
 void hard_shrink_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::hardshrink_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::hardshrink_backward_out(y, g, x, c.in_scalar(2));
 }
 SIM_OP(HardShrinkGrad).inputs(3).dtypes(kFloatTypes).run(hard_shrink_grad);
 
 void soft_shrink(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::softshrink_out(y, x, c.in_scalar(1));
+  at::cpu::softshrink_out(y, x, c.in_scalar(1));
 }
 SIM_OP(SoftShrink).inputs(2).dtypes(kFloatTypes).run(soft_shrink);
 
 void soft_shrink_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::softshrink_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::softshrink_backward_out(y, g, x, c.in_scalar(2));
 }
 SIM_OP(SoftShrinkGrad).inputs(3).dtypes(kFloatTypes).run(soft_shrink_grad);
 
@@ -158,7 +160,7 @@ SIM_OP(SoftShrinkGrad).inputs(3).dtypes(kFloatTypes).run(soft_shrink_grad);
 void hardtanh_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::hardtanh_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+  at::cpu::hardtanh_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
 }
 SIM_OP(HardtanhGrad).inputs(4).dtypes(kRealTypes).run(hardtanh_grad);
 
@@ -167,7 +169,7 @@ void logit_grad(OpContext& c) {
   Tensor y = out_for(c, g, x);
   std::optional<double> eps;
   if (c.has_input(2)) eps = c.in_scalar(2).toDouble();
-  at::logit_backward_out(y, g, x, eps);
+  at::cpu::logit_backward_out(y, g, x, eps);
 }
 SIM_OP(LogitGrad).inputs(2, 3).dtypes(kFloatTypes).run(logit_grad);
 

@@ -61,8 +61,11 @@ bool gathers_well(const ConvShape& s) { return s.pointwise() || s.kw * s.c >= 25
 
 bool computes_in_float(const at::Tensor& t) { return t.scalar_type() == at::kFloat || is_low_precision(t); }
 
-// An image operand in channels-last, widened; other ranks as they are.
-at::Tensor operand(OpContext& c, size_t i) { return widen(is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i)); }
+// An image operand in channels-last, widened; other ranks and integers as they are.
+at::Tensor operand(OpContext& c, size_t i) {
+  const at::Tensor t = c.in_any(i);
+  return widen(is_image(t) && t.is_floating_point() ? c.in_channels_last(i) : c.in(i));
+}
 
 // Where the result goes: output memory itself, or fp32 scratch which store() narrows into it.
 at::Tensor float_target(OpContext& c, at::ScalarType dtype) {
@@ -179,33 +182,34 @@ void bias_add_grad_op(OpContext& c) {
 
 const std::vector<std::string> kAttrs = {"strides:ints",    "pads:ints",    "dilations:ints",     "groups:int",
                                          "data_format:str", "offset_x:int", "output_padding:ints"};
+const DtypeSet kForward = kFloatTypes | dtype_bit(ACL_INT64);
 const std::vector<DtypeSet> kSizeFirst = {kIntTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes};
 const std::vector<DtypeSet> kSizeSecond = {kFloatTypes, kIntTypes, kFloatTypes};
 
 SIM_OP(Conv2D)
     .inputs(2, 4)
-    .dtypes(kFloatTypes)
+    .dtypes(kForward)
     .attrs(kAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_forward_op);
 SIM_OP(Conv3D)
     .inputs(2, 4)
-    .dtypes(kFloatTypes)
+    .dtypes(kForward)
     .attrs(kAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_forward_op);
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
-    .dtypes(kSizeFirst)
+    .dtypes({kIntTypes, kForward})
     .attrs(kAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_transpose_op);
 SIM_OP(Conv3DTranspose)
     .inputs(3, 5)
-    .dtypes(kSizeFirst)
+    .dtypes({kIntTypes, kForward})
     .attrs(kAttrs)
     .require({"strides", "pads"})
     .on_cube()

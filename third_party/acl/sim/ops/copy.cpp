@@ -3,6 +3,8 @@
 #include <sim/ops/common.h>
 #include <sim/ops/tiny.h>
 
+#include <ATen/CPUFunctions.h>
+
 #include <c10/util/DimVector.h>
 
 #include <cstring>
@@ -62,7 +64,7 @@ void concat(OpContext& c) {
   std::vector<Tensor> parts;
   for (size_t i = 0; i < c.num_inputs(); ++i) parts.push_back(c.in(i));
   Tensor y = c.out(0);
-  at::cat_out(y, parts, c.attrs().integer("concat_dim", 0));
+  at::cpu::cat_out(y, parts, c.attrs().integer("concat_dim", 0));
 }
 SIM_OP(ConcatD).inputs(1, kManyInputs).dtypes(kAllTypes).attrs({"concat_dim:int", "N:int"}).run(concat);
 
@@ -86,38 +88,38 @@ SIM_OP(OnesLike).inputs(0, 1).dtypes(kAllTypes).run(ones);
 // start, limit, delta
 void range(OpContext& c) {
   Tensor y = c.out(0);
-  at::arange_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2));
+  at::cpu::arange_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2));
 }
 SIM_OP(Range).inputs(3).dtypes(kRealTypes).run(range);
 
 // start, stop, num
 void linspace(OpContext& c) {
   Tensor y = c.out(0);
-  at::linspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong());
+  at::cpu::linspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong());
 }
 SIM_OP(LinSpace).inputs(3).dtypes(kAllTypes).run(linspace);
 
 void logspace(OpContext& c) {
   Tensor y = c.out(0);
-  at::logspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong(), c.in_scalar(3).toDouble());
+  at::cpu::logspace_out(y, c.in_scalar(0), c.in_scalar(1), c.in_scalar(2).toLong(), c.in_scalar(3).toDouble());
 }
 SIM_OP(LogSpace).inputs(4).dtypes(kAllTypes).run(logspace);
 
 void eye(OpContext& c) {
   Tensor y = c.out(0);
-  at::eye_out(y, c.attrs().integer("num_rows", 0), c.attrs().integer("num_columns", 0));
+  at::cpu::eye_out(y, c.attrs().integer("num_rows", 0), c.attrs().integer("num_columns", 0));
 }
 SIM_OP(Eye).inputs(0).dtypes(kAllTypes).attrs({"num_rows:int", "num_columns:int"}).require({"num_rows"}).run(eye);
 
 void tril(OpContext& c) {
   Tensor y = c.out(0);
-  at::tril_out(y, c.in(0), c.attrs().integer("diagonal", 0));
+  at::cpu::tril_out(y, c.in(0), c.attrs().integer("diagonal", 0));
 }
 SIM_OP(Tril).inputs(1).dtypes(kAllTypes).attrs({"diagonal:int"}).run(tril);
 
 void triu(OpContext& c) {
   Tensor y = c.out(0);
-  at::triu_out(y, c.in(0), c.attrs().integer("diagonal", 0));
+  at::cpu::triu_out(y, c.in(0), c.attrs().integer("diagonal", 0));
 }
 SIM_OP(Triu).inputs(1).dtypes(kAllTypes).attrs({"diagonal:int"}).run(triu);
 

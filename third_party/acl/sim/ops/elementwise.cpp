@@ -3,6 +3,8 @@
 #include <sim/ops/common.h>
 #include <sim/ops/tiny.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -13,7 +15,7 @@ using at::Tensor;
   SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) { \
     const Tensor x = c.in_any(0);                              \
     Tensor y = out_for(c, x);                                  \
-    at::FN##_out(y, x);                                        \
+    at::cpu::FN##_out(y, x);                                        \
   })
 
 // Two operands that broadcast. FN is the name of an at::FN_out(out, a, b).
@@ -21,7 +23,7 @@ using at::Tensor;
   SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) { \
     const auto [a, b] = two(c);                                \
     Tensor y = out_for(c, a, b);                               \
-    at::FN##_out(y, a, b);                                     \
+    at::cpu::FN##_out(y, a, b);                                     \
   })
 
 // The operands of a binary operator; a single host value adapts to the other's dtype.
@@ -92,7 +94,17 @@ BINARY(Sub, sub, kNumericTypes).tiny(tiny::binary<tiny::Sub>);
 BINARY(Mul, mul, kAllTypes).tiny(tiny::binary<tiny::Mul>);
 BINARY(FloorMod, remainder, kRealTypes);
 BINARY(Mod, fmod, kRealTypes);
-BINARY(Pow, pow, kAllTypes);
+// A single exponent has ways of its own (squares, roots); of integers it may be negative, which they refuse.
+void power(OpContext& c) {
+  const auto [x, exponent] = two(c);
+  Tensor y = out_for(c, x, exponent);
+  if (exponent.dim() == 0 && x.dim() > 0 && !at::isIntegralType(exponent.scalar_type(), /*includeBool=*/false)) {
+    at::pow_out(y, x, exponent.item());
+  } else {
+    at::pow_out(y, x, exponent);
+  }
+}
+SIM_OP(Pow).inputs(2).dtypes(kAllTypes).run(power);
 BINARY(Maximum, maximum, kRealAndBool).tiny(tiny::binary<tiny::Maximum>);
 BINARY(Minimum, minimum, kRealAndBool).tiny(tiny::binary<tiny::Minimum>);
 BINARY(Fmax, fmax, kRealAndBool);
@@ -133,7 +145,7 @@ BINARY(Polar, polar, kFloatTypes);
 // x -> mantissa, exponent
 void frexp(OpContext& c) {
   Tensor mantissa = c.out(0), exponent = c.out(1);
-  at::frexp_out(mantissa, exponent, c.in(0));
+  at::cpu::frexp_out(mantissa, exponent, c.in(0));
 }
 SIM_OP(Frexp).inputs(1).outputs(2).dtypes(kFloatTypes).run(frexp);
 
@@ -142,11 +154,11 @@ void log_base(OpContext& c) {
   Tensor y = out_for(c, x);
   const double base = c.attrs().real("base", -1.0);
   if (base == 2.0) {
-    at::log2_out(y, x);
+    at::cpu::log2_out(y, x);
   } else if (base == 10.0) {
-    at::log10_out(y, x);
+    at::cpu::log10_out(y, x);
   } else {
-    at::log_out(y, x);
+    at::cpu::log_out(y, x);
     if (base > 0.0) y.div_(std::log(base));
   }
 }
@@ -157,9 +169,9 @@ void round_to(OpContext& c) {
   Tensor y = out_for(c, x);
   const int64_t decimals = c.attrs().integer("decimals", 0);
   if (decimals == 0) {
-    at::round_out(y, x);
+    at::cpu::round_out(y, x);
   } else {
-    at::round_out(y, x, decimals);
+    at::cpu::round_out(y, x, decimals);
   }
 }
 SIM_OP(Round).inputs(1).dtypes(kRealTypes).attrs({"decimals:int"}).run(round_to);
@@ -167,7 +179,7 @@ SIM_OP(Round).inputs(1).dtypes(kRealTypes).attrs({"decimals:int"}).run(round_to)
 void polygamma(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::polygamma_out(y, c.attrs().integer("n", 0), x);
+  at::cpu::polygamma_out(y, c.attrs().integer("n", 0), x);
 }
 SIM_OP(Polygamma).inputs(1).dtypes(kFloatTypes).attrs({"n:int"}).require({"n"}).run(polygamma);
 
@@ -179,14 +191,14 @@ std::optional<double> optional_real(OpContext& c, size_t i) {
 void nan_to_num(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::nan_to_num_out(y, x, optional_real(c, 1), optional_real(c, 2), optional_real(c, 3));
+  at::cpu::nan_to_num_out(y, x, optional_real(c, 1), optional_real(c, 2), optional_real(c, 3));
 }
 SIM_OP(NanToNum).inputs(1, 4).dtypes(kAllTypes).run(nan_to_num);
 
 void logit(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::logit_out(y, x, optional_real(c, 1));
+  at::cpu::logit_out(y, x, optional_real(c, 1));
 }
 SIM_OP(Logit).inputs(1, 2).dtypes(kFloatTypes).run(logit);
 
@@ -194,7 +206,7 @@ SIM_OP(Logit).inputs(1, 2).dtypes(kFloatTypes).run(logit);
 void axpy(OpContext& c) {
   const auto [a, b] = two(c);
   Tensor y = out_for(c, a, b);
-  at::add_out(y, a, b, c.in_scalar(2));
+  at::cpu::add_out(y, a, b, c.in_scalar(2));
 }
 SIM_OP(AxpyV2).inputs(3).dtypes(kAllTypes).run(axpy);
 
@@ -204,7 +216,7 @@ void real_div(OpContext& c) {
   if (y.scalar_type() == at::kComplexHalf) {
     y.copy_(at::div(a.to(at::kComplexFloat), b.to(at::kComplexFloat)));
   } else {
-    at::div_out(y, a, b);
+    at::cpu::div_out(y, a, b);
   }
 }
 SIM_OP(RealDiv).inputs(2).dtypes(kFloatAndComplex).tiny(tiny::binary<tiny::Div>).run(real_div);
@@ -212,14 +224,14 @@ SIM_OP(RealDiv).inputs(2).dtypes(kFloatAndComplex).tiny(tiny::binary<tiny::Div>)
 void floor_div(OpContext& c) {
   const auto [a, b] = two(c);
   Tensor y = out_for(c, a, b);
-  at::div_out(y, a, b, "floor");
+  at::cpu::div_out(y, a, b, "floor");
 }
 SIM_OP(FloorDiv).inputs(2).dtypes(kRealTypes).run(floor_div);
 
 void truncate_div(OpContext& c) {
   const auto [a, b] = two(c);
   Tensor y = out_for(c, a, b);
-  at::div_out(y, a, b, "trunc");
+  at::cpu::div_out(y, a, b, "trunc");
 }
 SIM_OP(TruncateDiv).inputs(2).dtypes(kRealTypes).run(truncate_div);
 

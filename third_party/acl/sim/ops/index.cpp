@@ -2,6 +2,8 @@
 
 #include <sim/ops/common.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -18,7 +20,7 @@ Tensor index_in(OpContext& c, size_t i) {
 // x, index
 void gather_elements(OpContext& c) {
   Tensor y = c.out(0);
-  at::gather_out(y, c.in(0), c.attrs().integer("dim", 0), index_in(c, 1));
+  at::cpu::gather_out(y, c.in(0), c.attrs().integer("dim", 0), index_in(c, 1));
 }
 SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIntTypes}).attrs({"dim:int"}).run(gather_elements);
 
@@ -29,7 +31,7 @@ void gather_v2(OpContext& c) {
   const int64_t axis = c.in_values(2).at(0);
   const Tensor index = index_in(c, 1);
   try {
-    at::index_select_out(y, x, axis, index);
+    at::cpu::index_select_out(y, x, axis, index);
   } catch (const c10::Error&) {
     // Upstream's text says neither which index nor how many there are.
     const int64_t size = x.dim() == 0 ? 1 : x.size(axis);
@@ -129,7 +131,7 @@ c10::List<std::optional<Tensor>> indices_of(OpContext& c, size_t first, const st
 // x, flags, indices...
 void index(OpContext& c) {
   Tensor y = c.out(0);
-  at::index_out(y, c.in(0), indices_of(c, 2, c.in_values(1)));
+  at::cpu::index_out(y, c.in(0), indices_of(c, 2, c.in_values(1)));
 }
 SIM_OP(Index).inputs(3, 80).dtypes(kAllTypes).run(index);
 
@@ -144,13 +146,13 @@ SIM_OP(IndexPut).inputs(4, 80).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(
 // x -> coordinates of its non-zero elements; the caller knows how many there are.
 void non_zero(OpContext& c) {
   Tensor y = c.out(0);
-  at::nonzero_out(y, c.in(0));
+  at::cpu::nonzero_out(y, c.in(0));
 }
 SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).run(non_zero);
 
 void masked_select(OpContext& c) {
   Tensor y = c.out(0);
-  at::masked_select_out(y, c.in(0), c.in(1));
+  at::cpu::masked_select_out(y, c.in(0), c.in(1));
 }
 SIM_OP(MaskedSelect).inputs(2).dtypes({kAllTypes, kBool}).run(masked_select);
 
@@ -164,7 +166,7 @@ SIM_OP(MaskedScatter).inputs(3).dtypes({kAllTypes, kBool, kAllTypes}).run(masked
 // x (flat), indices
 void take(OpContext& c) {
   Tensor y = c.out(0);
-  at::take_out(y, c.in(0), index_in(c, 1));
+  at::cpu::take_out(y, c.in(0), index_in(c, 1));
 }
 SIM_OP(Take).inputs(2).dtypes({kAllTypes, kIndexTypes}).run(take);
 
@@ -181,7 +183,7 @@ void search_sorted(OpContext& c) {
   const bool narrow = y.scalar_type() == at::kInt;
   std::optional<Tensor> sorter;
   if (c.num_inputs() > 2 && c.has_input(2)) sorter = c.in(2);
-  at::searchsorted_out(y, c.in(0), c.in(1), narrow, c.attrs().boolean("right", false), std::nullopt, sorter);
+  at::cpu::searchsorted_out(y, c.in(0), c.in(1), narrow, c.attrs().boolean("right", false), std::nullopt, sorter);
 }
 SIM_OP(SearchSorted).inputs(2, 3).dtypes(kAllTypes).attrs({"right:bool"}).run(search_sorted);
 
@@ -190,7 +192,7 @@ void is_in(OpContext& c) {
   const Tensor elements = c.in(0), tests = c.in(1);
   const at::ScalarType dtype = at::result_type(elements, tests);
   Tensor y = c.out(0);
-  at::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false),
+  at::cpu::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false),
                c.attrs().boolean("invert", false));
 }
 SIM_OP(IsIn).inputs(2).dtypes(kAllTypes).attrs({"assume_unique:bool", "invert:bool"}).run(is_in);

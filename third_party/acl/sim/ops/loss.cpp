@@ -1,6 +1,7 @@
 // Losses and their gradients. libtorch's out= forms of the reducing ones resize their result, which device memory
 // cannot, so those results are copied. `reduction` is none, mean or sum; class targets are int32, int64 or uint8.
 
+#include <ATen/CPUFunctions.h>
 #include <ATen/core/Reduction.h>
 
 #include "nn_util.h"
@@ -24,6 +25,9 @@ namespace {
 
 int64_t reduction(OpContext& c) { return reduction_of(c.attrs().text("reduction", "mean")); }
 
+// Where a loss turns from quadratic to linear; input i, in float64.
+double threshold(OpContext& c, size_t i) { return c.has_input(i) ? c.in_scalar(i).toDouble() : 1.0; }
+
 // inputs x, target, weight; outputs y, total_weight
 void nll_loss(OpContext& c) {
   const at::Tensor x = c.in(0), target = c.in(1).to(at::kLong);
@@ -44,9 +48,9 @@ void nll_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
   dx.zero_();  // libtorch's kernels write the targets' entries only
   if (x.dim() == 4) {
-    at::nll_loss2d_backward_out(dx, dy, x, target, weight, reduction(c), ignore, total);
+    at::cpu::nll_loss2d_backward_out(dx, dy, x, target, weight, reduction(c), ignore, total);
   } else {
-    at::nll_loss_backward_out(dx, reduction(c) == at::Reduction::None ? dy : dy.reshape({}), x, target, weight,
+    at::cpu::nll_loss_backward_out(dx, reduction(c) == at::Reduction::None ? dy : dy.reshape({}), x, target, weight,
                               reduction(c), ignore, total);
   }
 }
@@ -56,25 +60,25 @@ void mse_loss(OpContext& c) { c.out(0).copy_(at::mse_loss(c.in(0), c.in(1), redu
 // inputs predict, label, dout
 void mse_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
-  at::mse_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c));
+  at::cpu::mse_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c));
 }
 
 void smooth_l1_loss(OpContext& c) {
-  c.out(0).copy_(at::smooth_l1_loss(c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0)));
+  c.out(0).copy_(at::smooth_l1_loss(c.in(0), c.in(1), reduction(c), threshold(c, 2)));
 }
 
 void smooth_l1_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
-  at::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1.0));
+  at::cpu::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), threshold(c, 3));
 }
 
 void huber_loss(OpContext& c) {
-  c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), c.attrs().real("delta", 1.0)));
+  c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), threshold(c, 2)));
 }
 
 void huber_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
-  at::huber_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), c.attrs().real("delta", 1.0));
+  at::cpu::huber_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), threshold(c, 3));
 }
 
 // inputs x, y, weight
@@ -85,7 +89,7 @@ void binary_cross_entropy(OpContext& c) {
 // inputs x, y, grad_output, weight
 void binary_cross_entropy_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
-  at::binary_cross_entropy_backward_out(dx, c.in(2), c.in(0), c.in(1), some(optional_in(c, 3)), reduction(c));
+  at::cpu::binary_cross_entropy_backward_out(dx, c.in(2), c.in(0), c.in(1), some(optional_in(c, 3)), reduction(c));
 }
 
 // inputs predict, target, weight, pos_weight
@@ -97,8 +101,6 @@ void bce_with_logits(OpContext& c) {
 
 const std::vector<std::string> kReduction = {"reduction:str"};
 const std::vector<std::string> kClassAttrs = {"reduction:str", "ignore_index:int"};
-const std::vector<std::string> kSigma = {"reduction:str", "sigma:float"};
-const std::vector<std::string> kDelta = {"reduction:str", "delta:float"};
 
 SIM_OP(NLLLoss).inputs(2, 3).outputs(2).dtypes({kFloatTypes, kIntTypes, kFloatTypes}).attrs(kClassAttrs).run(nll_loss);
 SIM_OP(NLLLossGrad)
@@ -108,10 +110,10 @@ SIM_OP(NLLLossGrad)
     .run(nll_loss_grad);
 SIM_OP(MseLoss).inputs(2).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss);
 SIM_OP(MseLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss_grad);
-SIM_OP(SmoothL1LossV2).inputs(2).dtypes(kFloatTypes).attrs(kSigma).run(smooth_l1_loss);
-SIM_OP(SmoothL1LossGradV2).inputs(3).dtypes(kFloatTypes).attrs(kSigma).run(smooth_l1_loss_grad);
-SIM_OP(HuberLoss).inputs(2).dtypes(kFloatTypes).attrs(kDelta).run(huber_loss);
-SIM_OP(HuberLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kDelta).run(huber_loss_grad);
+SIM_OP(SmoothL1LossV2).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(smooth_l1_loss);
+SIM_OP(SmoothL1LossGradV2).inputs(3, 4).dtypes(kFloatTypes).attrs(kReduction).run(smooth_l1_loss_grad);
+SIM_OP(HuberLoss).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(huber_loss);
+SIM_OP(HuberLossGrad).inputs(3, 4).dtypes(kFloatTypes).attrs(kReduction).run(huber_loss_grad);
 SIM_OP(BinaryCrossEntropy).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(binary_cross_entropy);
 SIM_OP(BinaryCrossEntropyGrad).inputs(3, 4).dtypes(kFloatTypes).attrs(kReduction).run(binary_cross_entropy_grad);
 SIM_OP(SigmoidCrossEntropyWithLogitsV2).inputs(2, 4).dtypes(kFloatTypes).attrs(kReduction).run(bce_with_logits);

@@ -2,6 +2,8 @@
 
 #include "nn_util.h"
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -13,11 +15,11 @@ void product(const at::Tensor& y0, const at::Tensor& a, const at::Tensor& b, con
   if (y.scalar_type() != a.scalar_type()) {
     y.copy_(bias.defined() ? at::addmm(bias, a, b) : at::matmul(a, b));
   } else if (bias.defined()) {
-    at::addmm_out(y, bias, a, b);
+    at::cpu::addmm_out(y, bias, a, b);
   } else if (y.dim() == 3) {
-    at::bmm_out(y, a, b);
+    at::cpu::bmm_out(y, a, b);
   } else {
-    at::mm_out(y, a, b);
+    at::cpu::mm_out(y, a, b);
   }
 }
 

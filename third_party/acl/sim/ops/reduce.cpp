@@ -2,6 +2,8 @@
 
 #include <sim/ops/common.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -29,25 +31,25 @@ void over_axes(OpContext& c, F&& reduce) {
 
 void reduce_sum(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
-    at::sum_out(y, x, axes, keep_dims(c), y.scalar_type());
+    at::cpu::sum_out(y, x, axes, keep_dims(c), y.scalar_type());
   });
 }
 SIM_OP(ReduceSum).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_sum);
 
 void reduce_mean(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
-    at::mean_out(y, x, axes, keep_dims(c), y.scalar_type());
+    at::cpu::mean_out(y, x, axes, keep_dims(c), y.scalar_type());
   });
 }
 SIM_OP(ReduceMean).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).attrs({"keep_dims:bool"}).run(reduce_mean);
 
 void reduce_max(OpContext& c) {
-  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amax_out(y, x, axes, keep_dims(c)); });
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::cpu::amax_out(y, x, axes, keep_dims(c)); });
 }
 SIM_OP(ReduceMax).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool"}).run(reduce_max);
 
 void reduce_min(OpContext& c) {
-  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::amin_out(y, x, axes, keep_dims(c)); });
+  over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) { at::cpu::amin_out(y, x, axes, keep_dims(c)); });
 }
 SIM_OP(ReduceMin).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"keep_dims:bool"}).run(reduce_min);
 
@@ -56,7 +58,7 @@ void reduce_prod(OpContext& c) {
   const std::vector<int64_t> axes = c.in_values(1);
   Tensor y = c.out(0);
   if (axes.size() == 1 && x.dim() > 0) {
-    at::prod_out(y, x, axes[0], keep_dims(c), y.scalar_type());
+    at::cpu::prod_out(y, x, axes[0], keep_dims(c), y.scalar_type());
   } else if (axes.size() == static_cast<size_t>(x.dim())) {
     y.copy_(at::prod(x, y.scalar_type()).reshape(y.sizes()));
   } else {
@@ -74,7 +76,7 @@ void reduce_all(OpContext& c) {
   } else if (axes.size() == static_cast<size_t>(x.dim())) {
     y.copy_(at::all(x).reshape(y.sizes()));
   } else {
-    at::all_out(y, x, axes, keep_dims(c));
+    at::cpu::all_out(y, x, axes, keep_dims(c));
   }
 }
 SIM_OP(ReduceAll).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_all);
@@ -88,7 +90,7 @@ void reduce_any(OpContext& c) {
   } else if (axes.size() == static_cast<size_t>(x.dim())) {
     y.copy_(at::any(x).reshape(y.sizes()));
   } else {
-    at::any_out(y, x, axes, keep_dims(c));
+    at::cpu::any_out(y, x, axes, keep_dims(c));
   }
 }
 SIM_OP(ReduceAny).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_any);
@@ -97,7 +99,7 @@ SIM_OP(ReduceAny).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"})
 void lp_norm(OpContext& c) {
   Tensor y = c.out(0);
   const std::vector<int64_t> axes = c.in_values(2);
-  at::linalg_vector_norm_out(y, c.in_any(0), c.in_scalar(1), at::IntArrayRef(axes), keep_dims(c));
+  at::cpu::linalg_vector_norm_out(y, c.in_any(0), c.in_scalar(1), at::IntArrayRef(axes), keep_dims(c));
 }
 SIM_OP(LpNormV2).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(lp_norm);
 
@@ -109,9 +111,9 @@ void spread(OpContext& c) {
   const at::Scalar correction = c.in_scalar(2);
   Tensor y = c.out(0);
   if (kRoot) {
-    at::std_out(y, x, axes, correction, keep_dims(c));
+    at::cpu::std_out(y, x, axes, correction, keep_dims(c));
   } else {
-    at::var_out(y, x, axes, correction, keep_dims(c));
+    at::cpu::var_out(y, x, axes, correction, keep_dims(c));
   }
 }
 SIM_OP(ReduceVar).inputs(3).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread<false>);
@@ -148,9 +150,9 @@ void arg_extreme(OpContext& c, bool largest) {
   if (!c.attrs().boolean("flatten", false)) dim = c.in_values(1).at(0);
   Tensor y = c.out(0);
   if (largest) {
-    at::argmax_out(y, x, dim, keep_dims(c));
+    at::cpu::argmax_out(y, x, dim, keep_dims(c));
   } else {
-    at::argmin_out(y, x, dim, keep_dims(c));
+    at::cpu::argmin_out(y, x, dim, keep_dims(c));
   }
 }
 SIM_OP(ArgMaxV2)
@@ -167,7 +169,7 @@ SIM_OP(ArgMin)
 // x -> values, indices
 void max_with_index(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::max_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
+  at::cpu::max_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
 SIM_OP(ArgMaxWithValue)
     .inputs(1)
@@ -178,7 +180,7 @@ SIM_OP(ArgMaxWithValue)
 
 void min_with_index(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::min_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
+  at::cpu::min_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
 SIM_OP(ArgMinWithValue)
     .inputs(1)
@@ -189,13 +191,13 @@ SIM_OP(ArgMinWithValue)
 
 void cumsum(OpContext& c) {
   Tensor y = c.out(0);
-  at::cumsum_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
+  at::cpu::cumsum_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
 SIM_OP(Cumsum).inputs(2).dtypes({kAllTypes, kAxes}).run(cumsum);
 
 void cumprod(OpContext& c) {
   Tensor y = c.out(0);
-  at::cumprod_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
+  at::cpu::cumprod_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
 SIM_OP(Cumprod).inputs(2).dtypes({kAllTypes, kAxes}).run(cumprod);
 
@@ -221,13 +223,13 @@ SIM_OP(LogCumsumExp).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).run(log_cum
 // x, p, maxnorm
 void renorm(OpContext& c) {
   Tensor y = c.out(0);
-  at::renorm_out(y, c.in(0), c.in_scalar(1), c.attrs().integer("dim", 0), c.in_scalar(2));
+  at::cpu::renorm_out(y, c.in(0), c.in_scalar(1), c.attrs().integer("dim", 0), c.in_scalar(2));
 }
 SIM_OP(Renorm).inputs(3).dtypes(kFloatAndComplex).attrs({"dim:int"}).require({"dim"}).run(renorm);
 
 void cross(OpContext& c) {
   Tensor y = c.out(0);
-  at::linalg_cross_out(y, c.in(0), c.in(1), c.attrs().integer("dim", -1));
+  at::cpu::linalg_cross_out(y, c.in(0), c.in(1), c.attrs().integer("dim", -1));
 }
 SIM_OP(Cross).inputs(2).dtypes(kAllTypes).attrs({"dim:int"}).run(cross);
 

@@ -3,6 +3,8 @@
 
 #include "nn_util.h"
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -17,12 +19,12 @@ int64_t axis_of(OpContext& c, const char* name) {
 // libtorch's kernels ask for contiguous data where the axis is the last one and take any strides otherwise.
 void softmax(OpContext& c) {
   at::Tensor y = c.out(0);
-  at::_softmax_out(y, c.in(0).to(y.scalar_type()), axis_of(c, "axes"), false);
+  at::cpu::_softmax_out(y, c.in(0).to(y.scalar_type()), axis_of(c, "axes"), false);
 }
 
 void log_softmax(OpContext& c) {
   at::Tensor y = c.out(0);
-  at::_log_softmax_out(y, c.in(0).to(y.scalar_type()), axis_of(c, "axes"), false);
+  at::cpu::_log_softmax_out(y, c.in(0).to(y.scalar_type()), axis_of(c, "axes"), false);
 }
 
 // inputs softmax, grad_softmax
@@ -30,7 +32,7 @@ void softmax_grad(OpContext& c) {
   const at::Tensor y = c.in(0), dy = c.in(1);
   at::Tensor dx = c.out(0);
   if (dx.scalar_type() == y.scalar_type()) {
-    at::_softmax_backward_data_out(dx, dy, y, axis_of(c, "axes"), y.scalar_type());
+    at::cpu::_softmax_backward_data_out(dx, dy, y, axis_of(c, "axes"), y.scalar_type());
   } else {
     dx.copy_(at::_softmax_backward_data(dy, y, axis_of(c, "axes"), y.scalar_type()));
   }
@@ -41,7 +43,7 @@ void log_softmax_grad(OpContext& c) {
   const at::Tensor dy = c.in(0), y = c.in(1);
   at::Tensor dx = c.out(0);
   if (dx.scalar_type() == y.scalar_type()) {
-    at::_log_softmax_backward_data_out(dx, dy, y, axis_of(c, "axis"), y.scalar_type());
+    at::cpu::_log_softmax_backward_data_out(dx, dy, y, axis_of(c, "axis"), y.scalar_type());
   } else {
     dx.copy_(at::_log_softmax_backward_data(dy, y, axis_of(c, "axis"), y.scalar_type()));
   }

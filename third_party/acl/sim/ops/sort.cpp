@@ -2,6 +2,8 @@
 
 #include <sim/ops/common.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -12,7 +14,7 @@ const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
 // x -> values, indices
 void sort(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::sort_out(values, indices, c.in(0), c.attrs().boolean("stable", false), c.attrs().integer("axis", -1),
+  at::cpu::sort_out(values, indices, c.in(0), c.attrs().boolean("stable", false), c.attrs().integer("axis", -1),
                c.attrs().boolean("descending", false));
 }
 SIM_OP(Sort).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int", "descending:bool", "stable:bool"}).run(sort);
@@ -20,7 +22,7 @@ SIM_OP(Sort).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int", "desce
 // x, k -> values, indices
 void top_k(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::topk_out(values, indices, c.in(0), c.in_values(1).at(0), c.attrs().integer("dim", -1),
+  at::cpu::topk_out(values, indices, c.in(0), c.in_values(1).at(0), c.attrs().integer("dim", -1),
                c.attrs().boolean("largest", true), c.attrs().boolean("sorted", true));
 }
 SIM_OP(TopKV2).inputs(2).outputs(2).dtypes(kAllTypes).attrs({"dim:int", "largest:bool", "sorted:bool"}).run(top_k);
@@ -28,7 +30,7 @@ SIM_OP(TopKV2).inputs(2).outputs(2).dtypes(kAllTypes).attrs({"dim:int", "largest
 // x -> values, indices: the k-th smallest along a dimension
 void kth_value(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::kthvalue_out(values, indices, c.in(0), c.attrs().integer("k", 1), c.attrs().integer("dim", -1),
+  at::cpu::kthvalue_out(values, indices, c.in(0), c.attrs().integer("k", 1), c.attrs().integer("dim", -1),
                    c.attrs().boolean("keep_dims", false));
 }
 SIM_OP(KthValue).inputs(1).outputs(2).dtypes(kRealTypes).attrs({"k:int", "dim:int", "keep_dims:bool"}).run(kth_value);
@@ -39,9 +41,9 @@ void median(OpContext& c) {
   const int64_t dim = c.attrs().integer("dim", -1);
   const bool keep = c.attrs().boolean("keep_dims", false);
   if (c.attrs().boolean("ignore_nan", false)) {
-    at::nanmedian_out(values, indices, c.in(0), dim, keep);
+    at::cpu::nanmedian_out(values, indices, c.in(0), dim, keep);
   } else {
-    at::median_out(values, indices, c.in(0), dim, keep);
+    at::cpu::median_out(values, indices, c.in(0), dim, keep);
   }
 }
 SIM_OP(Median)
@@ -75,7 +77,7 @@ SIM_OP(Bincount).inputs(1, 2).dtypes(kAllTypes).run(bin_count);
 
 void histogram(OpContext& c) {
   Tensor y = c.out(0);
-  at::histc_out(y, c.in(0), y.numel(), c.in_scalar(1), c.in_scalar(2));
+  at::cpu::histc_out(y, c.in(0), y.numel(), c.in_scalar(1), c.in_scalar(2));
 }
 SIM_OP(HistogramFixedWidth).inputs(3).dtypes(kRealTypes).run(histogram);
 

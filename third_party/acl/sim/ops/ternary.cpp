@@ -2,6 +2,8 @@
 
 #include <sim/ops/common.h>
 
+#include <ATen/CPUFunctions.h>
+
 namespace acl_sim {
 namespace {
 
@@ -20,12 +22,12 @@ void clip_by_value(OpContext& c) {
   if (single(least) && single(most)) {
     Tensor y = out_for(c, x);
     const auto value = [](const Tensor& t) { return t.defined() ? std::optional(t.item()) : std::nullopt; };
-    at::clamp_out(y, x, value(least), value(most));
+    at::cpu::clamp_out(y, x, value(least), value(most));
     return;
   }
   Tensor y = out_for(c, x, least.defined() ? least : x, most.defined() ? most : x);
   const auto given = [](const Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; };
-  at::clamp_out(y, x, given(least), given(most));
+  at::cpu::clamp_out(y, x, given(least), given(most));
 }
 SIM_OP(ClipByValue).inputs(1, 3).dtypes(kRealAndBool).run(clip_by_value);
 
@@ -34,9 +36,9 @@ void lerp(OpContext& c) {
   const Tensor weight = operand(c, 2, start.scalar_type());
   Tensor y = out_for(c, start, end, weight);
   if (weight.dim() == 0) {
-    at::lerp_out(y, start, end, weight.item());
+    at::cpu::lerp_out(y, start, end, weight.item());
   } else {
-    at::lerp_out(y, start, end, weight);
+    at::cpu::lerp_out(y, start, end, weight);
   }
 }
 SIM_OP(Lerp).inputs(3).dtypes(kFloatAndComplex).run(lerp);
@@ -45,7 +47,7 @@ void addcmul(OpContext& c) {
   const Tensor x = c.in_any(0);
   const Tensor a = operand(c, 1, x.scalar_type()), b = operand(c, 2, x.scalar_type());
   Tensor y = out_for(c, x, a, b);
-  at::addcmul_out(y, x, a, b, c.in_scalar(3));
+  at::cpu::addcmul_out(y, x, a, b, c.in_scalar(3));
 }
 SIM_OP(Addcmul).inputs(4).dtypes(kAllTypes).run(addcmul);
 
@@ -53,7 +55,7 @@ void addcdiv(OpContext& c) {
   const Tensor x = c.in_any(0);
   const Tensor a = operand(c, 1, x.scalar_type()), b = operand(c, 2, x.scalar_type());
   Tensor y = out_for(c, x, a, b);
-  at::addcdiv_out(y, x, a, b, c.in_scalar(3));
+  at::cpu::addcdiv_out(y, x, a, b, c.in_scalar(3));
 }
 SIM_OP(Addcdiv).inputs(4).dtypes(kFloatAndComplex).run(addcdiv);
 
@@ -62,7 +64,7 @@ void select(OpContext& c) {
   const Tensor condition = c.in_any(0);
   const Tensor a = c.in_any(1), b = c.in_any(2);
   Tensor y = out_for(c, condition, a, b);
-  at::where_out(y, condition, a, b);
+  at::cpu::where_out(y, condition, a, b);
 }
 SIM_OP(Select).inputs(3).dtypes(kAllTypes).run(select);
 
@@ -72,7 +74,7 @@ void masked_fill(OpContext& c) {
   Tensor value = operand(c, 2, x.scalar_type());
   Tensor y = out_for(c, x, mask);
   if (value.scalar_type() != x.scalar_type()) value = value.to(x.scalar_type());
-  at::where_out(y, mask, value, x);
+  at::cpu::where_out(y, mask, value, x);
 }
 SIM_OP(MaskedFill).inputs(3).dtypes(kAllTypes).run(masked_fill);
 

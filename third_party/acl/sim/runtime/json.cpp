@@ -34,8 +34,9 @@ class Reader {
       const auto c = static_cast<unsigned char>(text_[at_]);
       found = c >= 0x20 && c < 0x7F ? std::string("'") + text_[at_] + "'" : format("the byte 0x%02x", c);
     }
-    throw Error(ACL_ERROR_PARSE_FILE, format("%s:%d:%zu: this is not JSON: %s was expected, but there is %s",
-                                             path_.c_str(), line_, at_ - line_begin_ + 1, expected.c_str(), found.c_str()));
+    throw Error(ACL_ERROR_PARSE_FILE,
+                format("%s:%d:%zu: this is not JSON: %s was expected, but there is %s", path_.c_str(), line_,
+                       at_ - line_begin_ + 1, expected.c_str(), found.c_str()));
   }
 
   void skip() {

@@ -6,6 +6,7 @@
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>
@@ -115,6 +116,9 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   DeviceOf guard(input);
   TORCH_CHECK(input.dim() >= 3 && input.dim() <= 5, "convolution: expected an input of 3 to 5 dimensions, got ",
               input.sizes());
+  check_dtype(input.scalar_type(), kDtypeFloat | kDtypeInt64, "convolution");
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
+              weight.toString(), ") should be the same");
   const Tensor x = lifted(input), w = lifted(weight), b = bias.value_or(Tensor());
   const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups,
                      transposed);

@@ -102,8 +102,9 @@ void check_class_operands(const Tensor& self, const Tensor& target, const std::o
 
 const AddAttrs kNone = [](OpCommand&) {};
 
-AddAttrs number(const char* name, double value) {
-  return [name, value](OpCommand& cmd) { cmd.Attr(name, value); };
+// As an input behind the others, since an attribute would be fp32.
+AddAttrs number(double value) {
+  return [value](OpCommand& cmd) { cmd.Input(Scalar(value), kDouble); };
 }
 
 }  // namespace
@@ -125,26 +126,26 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
   TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss("SmoothL1LossV2", self, target, reduction, number("sigma", beta));
+  return elementwise_loss("SmoothL1LossV2", self, target, reduction, number(beta));
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
   TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, number("sigma", beta));
+  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, number(beta));
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
   return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input,
-                              number("sigma", beta));
+                              number(beta));
 }
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
   TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
-  return elementwise_loss("HuberLoss", self, target, reduction, number("delta", delta));
+  return elementwise_loss("HuberLoss", self, target, reduction, number(delta));
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
                                 double delta, Tensor& grad_input) {
   return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input,
-                              number("delta", delta));
+                              number(delta));
 }
 
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,

@@ -1,6 +1,7 @@
 // Batch, layer and group normalisation with their gradients.
 
 #include <ATen/AccumulateType.h>
+#include <ATen/native/layer_norm.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
@@ -17,15 +18,23 @@ using Triple = std::tuple<Tensor, Tensor, Tensor>;
 
 Tensor defined(const std::optional<Tensor>& t) { return t.has_value() && t->defined() ? *t : Tensor(); }
 
-// Statistics of half-precision data are kept in fp32.
-ScalarType statistics_type(const Tensor& x) { return toAccumulateType(x.scalar_type(), c10::DeviceType::CUDA); }
+ScalarType wide_type(const Tensor& x) { return toAccumulateType(x.scalar_type(), c10::DeviceType::CUDA); }
+
+// Statistics of half-precision data are fp32 where a parameter is, else half as upstream's.
+template <class... T>
+ScalarType statistics_type(const Tensor& x, const T&... parameters) {
+  const auto wide = [&](const std::optional<Tensor>& t) {
+    return t.has_value() && t->defined() && t->scalar_type() != x.scalar_type();
+  };
+  return (wide(parameters) || ...) ? wide_type(x) : x.scalar_type();
+}
 
 // An affine or running operand that the IR operator needs even where the module has none.
 Tensor or_filled(const Tensor& t, int64_t channels, bool ones, const Tensor& x) {
   if (t.defined()) {
     return t;
   }
-  const TensorOptions options = x.options().dtype(statistics_type(x));
+  const TensorOptions options = x.options().dtype(wide_type(x));
   return ones ? at::ones({channels}, options) : at::zeros({channels}, options);
 }
 
@@ -89,8 +98,9 @@ Triple batch_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
   TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.sizes());
   const int64_t saved = training ? input.size(1) : 0;
   const Tensor y = empty_as(input);
-  const Tensor mean = empty_npu({saved}, statistics_type(input), input.device());
-  const Tensor rstd = empty_npu({saved}, statistics_type(input), input.device());
+  const ScalarType type = statistics_type(input, weight, bias, running_mean, running_var);
+  const Tensor mean = empty_npu({saved}, type, input.device());
+  const Tensor rstd = empty_npu({saved}, type, input.device());
   normalize(input, defined(weight), defined(bias), defined(running_mean), defined(running_var), training, momentum, eps,
             y, mean, rstd);
   return {y, mean, rstd};
@@ -149,19 +159,14 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const st
 Triple layer_norm(const Tensor& input, IntArrayRef normalized_shape, const std::optional<Tensor>& weight,
                   const std::optional<Tensor>& bias, double eps) {
   DeviceOf guard(input);
+  _check_layer_norm_inputs(input, normalized_shape, defined(weight), defined(bias));
   const int64_t rank = static_cast<int64_t>(normalized_shape.size()), outer = input.dim() - rank;
-  TORCH_CHECK(rank >= 1,
-              "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-              "element, but got normalized_shape = ",
-              normalized_shape);
-  TORCH_CHECK(outer >= 0 && input.sizes().slice(static_cast<size_t>(outer)) == normalized_shape,
-              "Given normalized_shape=", normalized_shape, ", expected input with shape [*, ",
-              c10::Join(", ", normalized_shape), "], but got input of size", input.sizes());
   DimVector sizes(input.sizes().begin(), input.sizes().begin() + outer);
   sizes.append(static_cast<size_t>(rank), 1);
   const Tensor y = empty_as(input);
-  const Tensor mean = empty_npu(sizes, statistics_type(input), input.device());
-  const Tensor rstd = empty_npu(sizes, statistics_type(input), input.device());
+  const ScalarType type = statistics_type(input, weight, bias);
+  const Tensor mean = empty_npu(sizes, type, input.device());
+  const Tensor rstd = empty_npu(sizes, type, input.device());
   if (input.numel() > 0) {
     OpCommand cmd;
     cmd.Name("LayerNormV4").Input(input).Input(normalized_shape).InputOptional(weight).InputOptional(bias);
@@ -202,8 +207,9 @@ Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
               "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
               input.sizes(), " and num_groups=", group);
   const Tensor y = empty_as(input);
-  const Tensor mean = empty_npu({n, group}, statistics_type(input), input.device());
-  const Tensor rstd = empty_npu({n, group}, statistics_type(input), input.device());
+  const ScalarType type = statistics_type(input, weight, bias);
+  const Tensor mean = empty_npu({n, group}, type, input.device());
+  const Tensor rstd = empty_npu({n, group}, type, input.device());
   if (input.numel() > 0) {
     OpCommand cmd;
     cmd.Name("GroupNorm").Input(input).InputOptional(weight).InputOptional(bias);

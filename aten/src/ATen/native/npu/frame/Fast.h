@@ -16,7 +16,7 @@ inline bool plain(const TensorImpl& t, DtypeMask classes) {
 }
 
 inline bool alike(const TensorImpl& a, const TensorImpl& b) {
-  return b.device() == a.device() && b.dtype() == a.dtype() && b.is_contiguous() && a.sizes() == b.sizes();
+  return &a == &b || (b.device() == a.device() && b.dtype() == a.dtype() && b.is_contiguous() && a.sizes() == b.sizes());
 }
 
 // A Python number, which arrives as a 0-d CPU tensor, leaves the dtype of a device tensor of its own or a higher
@@ -30,15 +30,15 @@ inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
 
 }  // namespace fast
 
-inline bool fast_operands(DtypeMask classes, const Tensor& a) { return fast::plain(*a.unsafeGetTensorImpl(), classes); }
+[[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a) { return fast::plain(*a.unsafeGetTensorImpl(), classes); }
 
-inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b) {
+[[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b) {
   const TensorImpl& x = *a.unsafeGetTensorImpl();
   const TensorImpl& y = *b.unsafeGetTensorImpl();
   return fast::plain(x, classes) && (fast::alike(x, y) || fast::harmless_number(x, y));
 }
 
-inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b, const Tensor& c) {
+[[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b, const Tensor& c) {
   const TensorImpl& x = *a.unsafeGetTensorImpl();
   return fast::plain(x, classes) && fast::alike(x, *b.unsafeGetTensorImpl()) &&
          fast::alike(x, *c.unsafeGetTensorImpl());
@@ -47,7 +47,7 @@ inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b, c
 // True if `target` can take the result for operands that passed fast_operands: right shape and dtype, and no memory
 // shared with an operand other than the target itself.
 template <class... T>
-inline bool fast_target(const Tensor& target, ScalarType dtype, const Tensor& first, const T&... rest) {
+[[gnu::flatten]] inline bool fast_target(const Tensor& target, ScalarType dtype, const Tensor& first, const T&... rest) {
   const TensorImpl& t = *target.unsafeGetTensorImpl();
   const TensorImpl& f = *first.unsafeGetTensorImpl();
   if (typeMetaToScalarType(t.dtype()) != dtype || t.device() != f.device() || !t.is_contiguous() ||

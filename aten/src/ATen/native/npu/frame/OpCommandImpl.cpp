@@ -13,6 +13,7 @@
 #include <acl_loader.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace at::native::npu {
@@ -24,19 +25,24 @@ namespace {
 constexpr size_t kPooled = 8;
 constexpr size_t kHostBytes = 4096;
 
+// A thread's idle commands. Handed back to the heap when the thread ends, after which there is no list any more.
 struct Pool {
-  std::vector<OpCommandImpl*> free;
-  ~Pool() {
-    for (auto* impl : free) delete impl;
-    free.clear();
-    closed = true;
-  }
-  bool closed = false;
+  std::array<OpCommandImpl*, kPooled> free;
+  size_t count = 0;
 };
+thread_local Pool* own_pool __attribute__((tls_model("initial-exec"))) = nullptr;
 
-Pool& pool() {
-  thread_local Pool instance;
-  return instance;
+Pool* make_pool() {
+  struct Owner {
+    Owner() { own_pool = &pool; }
+    ~Owner() {
+      own_pool = nullptr;
+      while (pool.count > 0) delete pool.free[--pool.count];
+    }
+    Pool pool;
+  };
+  static thread_local Owner owner;
+  return own_pool;
 }
 
 // Appends `bytes` of `data` to words, padded with zeros.
@@ -62,20 +68,18 @@ void in_order(const Tensor& tensor, IntArrayRef order, DimVector& sizes, DimVect
 }  // namespace
 
 OpCommandImpl* OpCommandImpl::acquire() {
-  Pool& p = pool();
-  if (p.free.empty()) return new OpCommandImpl();
-  OpCommandImpl* impl = p.free.back();
-  p.free.pop_back();
-  return impl;
+  Pool* pool = C10_LIKELY(own_pool != nullptr) ? own_pool : make_pool();
+  if (C10_UNLIKELY(pool == nullptr || pool->count == 0)) return new OpCommandImpl();
+  return pool->free[--pool->count];
 }
 
 void OpCommandImpl::release(OpCommandImpl* impl) {
   impl->clear();
-  Pool& p = pool();
-  if (p.closed || p.free.size() >= kPooled) {
+  Pool* pool = own_pool;
+  if (C10_UNLIKELY(pool == nullptr || pool->count == kPooled)) {
     delete impl;
   } else {
-    p.free.push_back(impl);
+    pool->free[pool->count++] = impl;
   }
 }
 

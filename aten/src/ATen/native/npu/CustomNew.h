@@ -1,0 +1,33 @@
+#pragma once
+// New outputs of kernels that serve npu tensors and, for shapes alone, meta tensors.
+
+#include <ATen/core/Generator.h>
+#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/npu/NPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+
+namespace at::native::npu {
+
+inline Tensor new_like(const Tensor& like, IntArrayRef sizes, ScalarType dtype) {
+  return like.is_meta() ? at::empty(sizes, like.options().dtype(dtype)) : empty_npu(sizes, dtype, like.device());
+}
+inline Tensor new_like(const Tensor& like, IntArrayRef sizes) { return new_like(like, sizes, like.scalar_type()); }
+inline Tensor new_like(const Tensor& like) { return new_like(like, like.sizes()); }
+
+// A new place in the random sequence of a device.
+struct DrawPlace {
+  int64_t seed, offset;
+};
+inline DrawPlace next_place(Device device) {
+  auto* generator = at::check_generator<at::NPUGeneratorImpl>(at::npu::detail::getDefaultNPUGenerator(device.index()));
+  const std::lock_guard<std::mutex> lock(generator->mutex_);
+  const at::npu::PhiloxNpuState state = generator->philox_npu_state(4);
+  return {static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)};
+}
+
+inline const char* overlap_mode(int64_t mode) {
+  TORCH_CHECK(mode == 0 || mode == 1, "mode is 0 (intersection over union) or 1 (over foreground), got ", mode);
+  return mode == 1 ? "iof" : "iou";
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,136 @@
+// Gradients of the npu operators that sample features and compare boxes.
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/npu/CustomAutograd.h>
+
+namespace at::native::npu {
+namespace {
+
+using std::vector;
+
+struct Giou : Function<Giou> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross,
+                        int64_t mode) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({self, gtboxes});
+    ctx->saved_data["trans"] = trans;
+    ctx->saved_data["is_cross"] = is_cross;
+    ctx->saved_data["mode"] = mode;
+    return NPU_CUSTOM_OP(npu_giou, "npu_giou", "").call(self, gtboxes, trans, is_cross, mode);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto [dself, dgtboxes] = NPU_CUSTOM_OP(npu_giou_backward, "npu_giou_backward", "")
+                                       .call(grads[0], saved[0], saved[1], ctx->saved_data["trans"].toBool(),
+                                             ctx->saved_data["is_cross"].toBool(), ctx->saved_data["mode"].toInt());
+    return {dself, dgtboxes, {}, {}, {}};
+  }
+};
+
+struct RoiAlign : Function<RoiAlign> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& rois, double scale, int64_t height,
+                        int64_t width, int64_t samples, int64_t mode) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({rois});
+    ctx->saved_data["sizes"] = self.sizes();
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["height"] = height;
+    ctx->saved_data["width"] = width;
+    ctx->saved_data["samples"] = samples;
+    ctx->saved_data["mode"] = mode;
+    return NPU_CUSTOM_OP(npu_roi_align, "npu_roi_align", "").call(self, rois, scale, height, width, samples, mode);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor dx =
+        NPU_CUSTOM_OP(npu_roi_alignbk, "npu_roi_alignbk", "")
+            .call(grads[0], saved[0], ctx->saved_data["sizes"].toIntVector(), ctx->saved_data["width"].toInt(),
+                  ctx->saved_data["height"].toInt(), ctx->saved_data["scale"].toDouble(),
+                  ctx->saved_data["samples"].toInt(), ctx->saved_data["mode"].toInt());
+    return {dx, {}, {}, {}, {}, {}, {}};
+  }
+};
+
+struct PsRoiPooling : Function<PsRoiPooling> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& rois, double scale, int64_t group,
+                        int64_t channels) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({rois});
+    ctx->saved_data["sizes"] = self.sizes();
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["group"] = group;
+    ctx->saved_data["channels"] = channels;
+    return NPU_CUSTOM_OP(npu_ps_roi_pooling, "npu_ps_roi_pooling", "").call(self, rois, scale, group, channels);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto sizes = ctx->saved_data["sizes"].toIntVector();
+    const Tensor dx =
+        NPU_CUSTOM_OP(npu_ps_roi_pooling_backward, "npu_ps_roi_pooling_backward", "")
+            .call(grads[0], saved[0], ctx->saved_data["scale"].toDouble(), ctx->saved_data["group"].toInt(),
+                  ctx->saved_data["channels"].toInt(), IntArrayRef(sizes).slice(2));
+    return {dx, {}, {}, {}, {}};
+  }
+};
+
+struct DeformableConv2d : Function<DeformableConv2d> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const Tensor& offset,
+                               const std::optional<Tensor>& bias, IntArrayRef kernel, IntArrayRef stride,
+                               IntArrayRef padding, IntArrayRef dilation, int64_t groups, int64_t deformable_groups,
+                               bool modulated) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->saved_data["kernel"] = kernel;
+    ctx->saved_data["stride"] = stride;
+    ctx->saved_data["padding"] = padding;
+    ctx->saved_data["dilation"] = dilation;
+    ctx->saved_data["groups"] = groups;
+    ctx->saved_data["deformable_groups"] = deformable_groups;
+    ctx->saved_data["modulated"] = modulated;
+    ctx->saved_data["bias"] = bias.has_value() && bias->defined();
+    const auto [y, sampled] =
+        NPU_CUSTOM_OP(npu_deformable_conv2d, "npu_deformable_conv2d", "")
+            .call(input, weight, offset, bias, kernel, stride, padding, dilation, groups, deformable_groups, modulated);
+    ctx->save_for_backward({input, weight, offset, sampled});
+    ctx->mark_non_differentiable({sampled});
+    return {y, sampled};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    auto& data = ctx->saved_data;
+    const auto kernel = data["kernel"].toIntVector(), stride = data["stride"].toIntVector();
+    const auto padding = data["padding"].toIntVector(), dilation = data["dilation"].toIntVector();
+    const auto [dinput, dweight, doffset, dbias] =
+        NPU_CUSTOM_OP(npu_deformable_conv2dbk, "npu_deformable_conv2dbk", "")
+            .call(saved[0], grads[0], saved[3], saved[1], saved[2], kernel, stride, padding, dilation,
+                  data["groups"].toInt(), data["deformable_groups"].toInt(), data["modulated"].toBool());
+    return {dinput, dweight, doffset, data["bias"].toBool() ? dbias : Tensor(), {}, {}, {}, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+Tensor npu_giou_autograd(const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross, int64_t mode) {
+  return Giou::apply(self, gtboxes, trans, is_cross, mode);
+}
+
+Tensor npu_roi_align_autograd(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t pooled_height,
+                              int64_t pooled_width, int64_t sample_num, int64_t roi_end_mode) {
+  return RoiAlign::apply(self, rois, spatial_scale, pooled_height, pooled_width, sample_num, roi_end_mode);
+}
+
+Tensor npu_ps_roi_pooling_autograd(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t group_size,
+                                   int64_t output_dim) {
+  return PsRoiPooling::apply(self, rois, spatial_scale, group_size, output_dim);
+}
+
+std::tuple<Tensor, Tensor> npu_deformable_conv2d_autograd(const Tensor& input, const Tensor& weight,
+                                                          const Tensor& offset, const std::optional<Tensor>& bias,
+                                                          IntArrayRef kernel_size, IntArrayRef stride,
+                                                          IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+                                                          int64_t deformable_groups, bool modulated) {
+  const auto out = DeformableConv2d::apply(input, weight, offset, bias, kernel_size, stride, padding, dilation, groups,
+                                           deformable_groups, modulated);
+  return {out[0], out[1]};
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,211 @@
+"""`python -m torch.utils.dumper bisect`, the single-operator tests that it writes, and the network check."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from dump_case import ConvNet, DumpCase, calls, seeded, train
+from test_names import NETS
+
+import torch
+
+SCRIPT = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.rnn = torch.nn.LSTM(36, 8)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x))
+        x = torch.relu(x) * 2
+        return self.rnn(x.flatten(2))[0]
+
+net = Net().npu()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = net(torch.randn(2, 3, 8, 8).to("npu:0")).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+print("never reached")
+"""
+
+
+class TestBisect(DumpCase):
+    def bisect(self, text, *arguments, fault=""):
+        (self.folder / "train.py").write_text(textwrap.dedent(text))
+        return self.run_python("-m", "torch.utils.dumper", "bisect", "train.py", *arguments, ASCEND_SIM_FAULT=fault)
+
+    def assertReproduced(self, name, fault):
+        """The written test passes on a healthy device and fails on the faulty one."""
+        self.assertEqual(self.run_python(self.folder / name).returncode, 0)
+        done = self.run_python(self.folder / name, ASCEND_SIM_FAULT=fault)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "AssertionError: .*relative distance")
+
+    def test_nothing_wrong(self):
+        done = self.bisect(SCRIPT)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"^\d+ operators of npu compared with cpu: all within tolerance")
+        self.assertNotIn("never reached", done.stdout)
+
+    def test_forward(self):
+        done = self.bisect(SCRIPT, fault="Relu:scale=1.5@1")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"first operator out of tolerance: /relu/1 \(aten::relu, forward\)")
+        self.assertRegex(done.stdout, r"module: \(root\) \(Net\)")
+        self.assertRegex(done.stdout, r"source: .*train.py:13")
+        self.assertRegex(done.stdout, r"inputs already off: no")
+        self.assertReproduced("test_relu_1.py", "Relu:scale=1.5@1")
+
+    def test_backward(self):
+        fault = "Conv2DBackpropFilter:scale=1.1@1"
+        done = self.bisect(SCRIPT, fault=fault)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"/convolution_backward/1 \(aten::convolution_backward, backward\)")
+        self.assertRegex(done.stdout, r"module: conv \(Conv2d\)")
+        self.assertRegex(done.stdout, r"source: .*train.py:12")
+        self.assertReproduced("test_convolution_backward_1.py", fault)
+
+    def test_inside_of_a_region(self):
+        fault = "Tanh:scale=1.5@1" if self._lstm_uses("Tanh") else "MatMul:scale=1.5@1"
+        done = self.bisect(SCRIPT, fault=fault)
+        self.assertRegex(done.stdout, r"first operator out of tolerance: /lstm/1 \(aten::lstm.input, forward\)")
+        self.assertRegex(done.stdout, r"module: rnn \(LSTM\)")
+        self.assertReproduced("test_lstm_1.py", fault)
+
+    def _lstm_uses(self, op):
+        text = "import torch\ntorch.nn.LSTM(36, 8).npu()(torch.ones(2, 4, 36).npu())[0].cpu()\nprint('whole')"
+        return self.script(text, ASCEND_SIM_FAULT=f"{op}:error@1").returncode != 0
+
+    def test_ways_to_get_the_device(self):
+        step = "import torch\ndef step(device):\n    torch.relu(torch.ones(3, device=device) - 2)\n"
+        argument = "import sys, torch\ntorch.relu(torch.ones(3, device=sys.argv[1]))\n"
+        environment = "import os, torch\ntorch.relu(torch.ones(3, device=os.environ['DUMPER_DEVICE']))\n"
+        silent = "import torch\ntorch.relu(torch.ones(3))\n"
+        cuda = "import torch\ntorch.relu(torch.ones(3).cuda())\ntorch.relu(torch.ones(3, device='cuda:0'))\n"
+        for text, arguments in ((step, ()), (argument, ("{device}",)), (environment, ()), (silent, ()), (cuda, ())):
+            done = self.bisect(text, *arguments)
+            self.assertEqual(done.returncode, 0, text + done.stdout + done.stderr)
+            self.assertRegex(done.stdout, r"^\d+ operators of npu")
+
+    def test_refusals(self):
+        done = self.bisect("import torch\ntorch.ones(2) * 2  # npu\n")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "no operator of train.py ran on npu")
+        done = self.run_python("-m", "torch.utils.dumper", "bisect", "missing.py")
+        self.assertRegex(done.stderr, "missing.py: no such file")
+        done = self.bisect(SCRIPT, "--devices", "cpu")
+        self.assertRegex(done.stderr, "--devices cpu: two devices")
+
+
+class TestWrittenTests(DumpCase):
+    def test_every_operator_of_a_step(self):
+        """A test can be written of each recorded operator, and passes."""
+        for name in ("convolutions", "lstm"):
+            make, shape = NETS[name]
+            model, x = seeded(make), torch.randn(shape)
+            _, path = self.dump(lambda m=model, v=x: train(m, v), f"{name}.h5")
+            folder = self.folder / name
+            folder.mkdir()
+            for call in calls(path):
+                torch.utils.dumper.write_unittest(path, call, str(folder))
+            done = subprocess.run(
+                [sys.executable, "-m", "unittest", "discover", "-s", folder, "-p", "test_*.py"],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                timeout=120,
+                env=os.environ,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            self.assertIn(f"Ran {len(calls(path))} tests", done.stderr)
+
+    def test_refusals(self):
+        _, path = self.dump(lambda: torch.rand(3))
+        with self.assertRaisesRegex(RuntimeError, "random"):
+            torch.utils.dumper.write_unittest(path, "/rand/1", str(self.folder))
+        with self.assertRaisesRegex(RuntimeError, "holds no /exp/9"):
+            torch.utils.dumper.write_unittest(path, "/exp/9", str(self.folder))
+
+
+class Odd(torch.nn.Module):
+    """Returns a dict with None, a number and a text in it; works in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+        self.act = torch.nn.ReLU(inplace=True)
+        self.nothing = Nothing()
+
+    def forward(self, x, scale=1):
+        self.nothing(x)
+        return {"y": self.act(self.fc(x)) * scale, "none": None, "text": "t", "nested": [(x * 2,), 3]}
+
+
+class Nothing(torch.nn.Module):
+    def forward(self, x):
+        return None
+
+
+class TestNetworkCheck(DumpCase):
+    def test_prints_forward_and_backward(self):
+        lines = []
+        model = Odd()
+        with torch.utils.dumper.hook_network(model, lines.append):
+            model(torch.randn(2, 4), scale=2)["y"].sum().backward()
+        for start in (
+            "[forward]: fc inputs[0] float32[2, 4] on cpu mean|x| ",
+            "[forward]: Odd outputs['nested'][0][0] float32[2, 4]",
+            "[forward]: nothing outputs NoneType None",
+            "[backward]: fc grad_outputs float32[2, 4]",
+            "[backward]: act grad_inputs[0] float32[2, 4]",
+        ):
+            self.assertTrue(any(line.startswith(start) for line in lines), (start, lines))
+        count = len(lines)
+        model(torch.randn(2, 4))
+        self.assertEqual(len(lines), count)
+
+    def test_two_devices(self):
+        lines = []
+        for make, shape in ((Odd, (2, 4)), (ConvNet, (2, 3, 8, 8))):
+            rows = torch.utils.dumper.compare_network(seeded(make), torch.randn(shape), report=lines.append)
+            self.assertTrue(rows and all(row.passed for row in rows), [str(r) for r in rows if not r.passed])
+            self.assertEqual({row.phase for row in rows}, {"forward", "backward", "grad"})
+        self.assertRegex(lines[-1], r"\d+ tensors compared on cpu and npu, 0 above 0.0001")
+
+    def test_a_fault(self):
+        done = self.script(
+            """
+            import torch
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+            torch.utils.dumper.compare_network(model, torch.randn(2, 4))
+            """,
+            ASCEND_SIM_FAULT="Relu:scale=1.5@1",
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^\[forward\]: 1 outputs mean\|difference\| .* DIFFERS")
+
+    def test_parameters(self):
+        lines = []
+        model = ConvNet()
+        train(model, torch.randn(2, 3, 8, 8))
+        model.fc.bias.grad = None
+        torch.utils.dumper.parameter_report(model, lines.append)
+        self.assertTrue(lines[0].startswith("[BN_buffer]: bn running_mean float32[4]"))
+        self.assertIn("[grad]: fc.bias NoneType None", lines)
+        self.assertEqual(len(lines), 1 + len(list(model.parameters())))
+
+
+if __name__ == "__main__":
+    unittest.main()

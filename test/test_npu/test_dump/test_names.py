@@ -1,0 +1,146 @@
+"""Operators are recorded under the same names and numbers on CPU and npu, whatever a device makes of them."""
+
+import sys
+import unittest
+from pathlib import Path
+
+import h5py
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from dump_case import ConvNet, DumpCase, attributes, calls, data, seeded, train
+
+import torch
+
+nn = torch.nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = (t.view(2, 4, 2, 4).transpose(1, 2) for t in self.proj(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).reshape(2, 4, 8) + x
+
+
+class Wrapped(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+NETS = {
+    "convolutions": (ConvNet, (2, 3, 8, 8)),
+    "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 4, 8)),
+    "transformer with dropout": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1), (4, 2, 8)),
+    "transformer for inference": (lambda: nn.TransformerEncoderLayer(8, 2, 16).eval(), (4, 2, 8)),
+    "attention": (Attention, (2, 4, 8)),
+    "lstm": (lambda: nn.LSTM(4, 5, num_layers=2), (3, 2, 4)),
+    "lstm, both directions, batch first": (lambda: nn.LSTM(4, 5, bidirectional=True, batch_first=True), (2, 3, 4)),
+    "gru": (lambda: nn.GRU(4, 5), (3, 2, 4)),
+    "rnn": (lambda: nn.RNN(4, 5), (3, 2, 4)),
+    "lstm cell": (lambda: nn.LSTMCell(4, 5), (2, 4)),
+    "dropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Dropout(0.5, inplace=True)), (2, 4)),
+}
+
+
+class TestNames(DumpCase):
+    def test_same_on_both_devices(self):
+        for name, (make, shape) in NETS.items():
+            with self.subTest(name):
+                torch.manual_seed(1)
+                x = torch.randn(shape)
+                found = {}
+                for device in ("cpu", "npu"):
+                    model, here = seeded(make, device), x.to(device)
+                    _, path = self.dump(lambda m=model, h=here: train(m, h), f"{name}_{device}.h5")
+                    found[device] = calls(path)
+                self.assertEqual(found["cpu"], found["npu"])
+
+    def test_packed_sequence(self):
+        found = {}
+        for device in ("cpu", "npu"):
+            model = seeded(lambda: nn.LSTM(4, 5), device)
+            packed = nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 4).to(device), [3, 2])
+            _, path = self.dump(lambda m=model, p=packed: m(p)[0].data.sum().backward(), f"{device}.h5")
+            found[device] = calls(path)
+            self.assertEqual(attributes(path, "/lstm/1")["Overload"], "aten::lstm.data")
+        self.assertEqual(found["cpu"], found["npu"])
+
+    def test_copies_between_devices_do_not_shift_the_numbers(self):
+        _, path = self.dump(lambda: torch.ones(2).npu().to(torch.float16).cpu().to(torch.float64))
+        self.assertIn("/_to_copy_across_devices/2", calls(path))
+        self.assertEqual(attributes(path, "/_to_copy/2")["Index"], len(calls(path)))
+
+    def test_gradients_of_regions(self):
+        """What is recorded as a region's backward is what autograd gives."""
+        for device in ("cpu", "npu"):
+            for name in ("lstm", "attention", "gru"):
+                with self.subTest(name, device=device):
+                    make, shape = NETS[name]
+                    model, x = seeded(make, device), torch.randn(shape, device=device, requires_grad=True)
+                    _, path = self.dump(lambda m=model, v=x: train(m, v), f"{name}_{device}.h5")
+                    if name == "attention":
+                        call = "/scaled_dot_product_attention_backward/1"
+                        with h5py.File(path, "r") as file:
+                            self.assertEqual(set(file[call]["output"]), {"grad_query", "grad_key", "grad_value"})
+                    else:
+                        call = f"/{name}_backward/1"
+                        self.assertEqual(attributes(path, call)["Phase"], "backward")
+                        for i, p in enumerate(model.parameters()):
+                            recorded = torch.from_numpy(data(path, f"{call}/output/grad_params_{i}"))
+                            self.assertTrue(torch.equal(recorded, p.grad.cpu()), i)
+                        self.assertTrue(
+                            torch.equal(torch.from_numpy(data(path, f"{call}/output/grad_input")), x.grad.cpu())
+                        )
+                    for output, value in torch.utils.dumper.replay(path, call).items():
+                        wanted = torch.from_numpy(data(path, f"{call}/output/{output}"))
+                        torch.testing.assert_close(value, wanted)
+
+    def test_graph_is_unchanged(self):
+        def shape_of(node, depth=0):
+            return [(node.name(), depth)] + [
+                item for n, _ in node.next_functions if n is not None for item in shape_of(n, depth + 1)
+            ]
+
+        def attention():
+            def run(q):
+                return nn.functional.scaled_dot_product_attention(q, q * 2, q * 3)
+
+            return run
+
+        linear = lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.ReLU(inplace=True))  # noqa: E731
+        nets = {**NETS, "attention": (lambda: Wrapped(attention()), (2, 2, 4, 4)), "linear": (linear, (2, 4))}
+        for name in ("attention", "lstm", "convolutions", "linear"):
+            make, shape = nets[name]
+            model, x = seeded(make), torch.randn(shape, requires_grad=True)
+            run = lambda m=model, v=x: (y[0] if isinstance(y := m(v), tuple) else y).sum()  # noqa: E731
+            plain = shape_of(run().grad_fn)
+            found = []
+            self.dump(lambda r=run, f=found: f.append(r()))
+            self.assertEqual(shape_of(found[0].grad_fn), plain)
+
+    def test_backward_twice(self):
+        model, x = seeded(NETS["lstm"][0]), torch.randn(3, 2, 4)
+
+        def work():
+            loss = model(x)[0].sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
+
+        _, path = self.dump(work)
+        self.assertEqual([c for c in calls(path) if "lstm" in c], ["/lstm/1", "/lstm_backward/1", "/lstm_backward/2"])
+
+    def test_recomputed_forward(self):
+        model, x = seeded(Attention), torch.randn(2, 4, 8, requires_grad=True)
+        work = lambda: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).sum().backward()  # noqa: E731
+        _, path = self.dump(work)
+        self.assertIn("/scaled_dot_product_attention/2", calls(path))
+        self.assertIn("/scaled_dot_product_attention_backward/1", calls(path))
+
+
+if __name__ == "__main__":
+    unittest.main()
