@@ -4,10 +4,10 @@
     python tools/op_coverage.py                     write both, print the counts
     python tools/op_coverage.py --check             write nothing; exit status 1 where the files are out of date
     python tools/op_coverage.py --json FILE         also write the JSON to FILE ("-": standard output, no counts)
-    python tools/op_coverage.py --measure           first run upstream's operator database to see dtypes and what falls back
-    python tools/op_coverage.py --from-profile FILE the operators of FILE that npu has no kernel for; exit status 1 if any.
-                                                    FILE: what `prof.key_averages().table()` printed, a Chrome trace, JSON
-                                                    with operator names, or one name a line; "-": standard input
+    python tools/op_coverage.py --measure           first run upstream's operator database: dtypes, fallbacks
+    python tools/op_coverage.py --from-profile FILE the operators of FILE that npu has no kernel for; status 1 if any.
+                                                    FILE: what `prof.key_averages().table()` printed, a Chrome
+                                                    trace, JSON with names, or one name a line; "-": standard input
 
 The levels come from the dispatcher, so they are those of the build that runs this.
 """
@@ -90,7 +90,7 @@ def overload_levels() -> dict[str, str]:
 
     for full in torch._C._dispatch_get_all_op_names():
         name = full.removeprefix("aten::")
-        if not full.startswith("aten::") or _FOREIGN.search(base_name(name)) or "_" == base_name(name):
+        if not full.startswith("aten::") or _FOREIGN.search(base_name(name)) or base_name(name) == "_":
             continue
         if not torch._C._dispatch_has_kernel(full):
             continue
@@ -104,9 +104,14 @@ def npu_operators() -> dict[str, str]:
     """The operators that only npu has, name to level: those of the ``npu`` namespace and of ``torch.npu_*``."""
     import torch
 
-    names = {n.split("::")[1].split(".")[0] for n in torch._C._dispatch_get_all_op_names() if n.startswith("npu::")}
-    names |= {n for n in dir(torch) if re.match(r"_?npu_", n) or n == "get_npu_format"}
-    return {name: "native" for name in sorted(names) if callable(getattr(torch, name, None))}
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    found = {n for n in dir(torch) if re.match(r"_?npu_", n) or n == "get_npu_format"}
+    levels = dict.fromkeys(sorted(found), "native")
+    for full in torch._C._dispatch_get_all_op_names():
+        if full.startswith("npu::"):
+            served = any(has(full, key) for key in ("PrivateUse1", *_COMPOSITE_KEYS))
+            levels[full.split("::")[1].split(".")[0]] = "native" if served else "missing"
+    return dict(sorted(levels.items()))
 
 
 def collect(old: dict | None = None, measured: dict | None = None) -> dict:
@@ -155,8 +160,8 @@ def to_markdown(content: dict) -> str:
     lines = [
         "# Operator support",
         "",
-        "Written by `python tools/op_coverage.py`; do not edit. `python tools/op_coverage.py --from-profile FILE` says which",
-        "operators of a profile npu has no kernel for; the porting tool reports them in `unsupported_op.xlsx`.",
+        "Written by `python tools/op_coverage.py`; do not edit. `python tools/op_coverage.py --from-profile FILE` says",
+        "which operators of a profile npu has no kernel for; the porting tool reports them in `unsupported_op.xlsx`.",
         "",
         "| level | meaning | operators | overloads |",
         "| --- | --- | --- | --- |",
@@ -166,9 +171,10 @@ def to_markdown(content: dict) -> str:
         lines.append(f"| {level} | {WHAT[level]} | {numbers['operators'][level]} | {numbers['overloads'][level]} |")
     lines += [
         "",
-        "An operator's level is that of its overloads that return new tensors, the worse one where one falls back; overloads of",
-        "another level are named. Operators of other back ends and of sparse, nested and quantized layouts are left out. Dtypes: those that upstream's operator database ran on npu",
-        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case.",
+        "An operator's level is that of its overloads that return new tensors, the worse one where one falls back;",
+        "overloads of another level are named. Operators of other back ends and of sparse, nested and quantized",
+        "layouts are left out. Dtypes: those that upstream's operator database ran on npu (`float`, `int`, `complex`",
+        "stand for all of their kind); empty where it has no case.",
         "",
         "## aten operators",
         "",
@@ -218,7 +224,7 @@ def _is_operator(name: str) -> bool:
 
 
 def judge(name: str, content: dict) -> str | None:
-    """Level of an operator of a profile; None where it is unknown here. Accepts ``aten::add``, ``add.out``, ``torch.add``."""
+    """Level of an operator of a profile (``aten::add``, ``add.out``, ``torch.add``); None where it is unknown."""
     if name.startswith("npu::") or re.match(r"(torch\.)?_?npu_", name):
         return content["npu_ops"].get(re.split(r"::|\.", name)[1 if "::" in name or name.startswith("torch.") else 0])
     if name.startswith("torch."):

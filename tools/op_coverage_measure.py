@@ -88,7 +88,7 @@ def run(call, recorder, apis, name):
         with recorder:
             result = call()
         torch.npu.synchronize()
-    except Exception:  # noqa: BLE001 what an operator refuses is not supported, whatever the class
+    except Exception:  # what an operator refuses is not supported, whatever the class
         result = None
     fallen = {op.removeprefix("aten::").split(".")[0] for op in torch.npu.fallback_stats()}
     apis.note(name, fallen, result is not None)
@@ -109,7 +109,7 @@ def measure_operators(recorder, apis):
             samples = op.sample_inputs("cpu", dtype, requires_grad=grad)
             for _, sample in zip(range(SAMPLES), samples, strict=False):
 
-                def call(sample=sample, grad=grad):
+                def call(op=op, sample=sample, grad=grad):
                     values = moved((sample.input, sample.args, dict(sample.kwargs)), grad)
                     result = op(values[0], *values[1], **values[2])
                     if grad:

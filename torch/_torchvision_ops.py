@@ -2,7 +2,7 @@
 
 `torch.ops.load_library` calls `provide` only when loading torchvision's extension has failed, so nothing here costs a
 script that does not import torchvision. The schemas are those that torchvision's Python code looks for. The kernels for
-npu are libtorch_npu's; the CPU has nms only.
+npu are libtorch_npu's, the autograd formulas torchvision's own; the CPU has nms only.
 """
 
 import os
@@ -89,56 +89,6 @@ def _nms(dets, scores, iou_threshold: float):
     return order.index_select(0, kept.nonzero().squeeze(1))
 
 
-def _pooling_gradient(name, has_places, mapped):
-    """The autograd formula of an operator that pools regions: (setup_context, backward).
-
-    ``has_places``: its gradient takes the second output, too. ``mapped``: how many of the arguments behind the pooled
-    size its gradient takes, before or behind the sizes of the features.
-    """
-
-    def setup_context(ctx, inputs, output):
-        saved = (inputs[1], output[1]) if has_places else (inputs[1],)
-        ctx.save_for_backward(*saved)
-        ctx.sizes, ctx.cells, ctx.rest = inputs[0].shape, inputs[2:5], inputs[5:]
-
-    def backward(ctx, grad, *_):
-        operator = getattr(torch.ops.torchvision, f"_{name}_backward")
-        tail = (*ctx.rest, *ctx.sizes) if mapped else (*ctx.sizes, *ctx.rest)
-        return (operator(grad, *ctx.saved_tensors, *ctx.cells, *tail), *[None] * (4 + len(ctx.rest)))
-
-    return setup_context, backward
-
-
-def _deform_setup(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:5])
-    ctx.rest = inputs[5:]
-
-
-def _deform_backward(ctx, grad):
-    gradients = torch.ops.torchvision._deform_conv2d_backward(grad, *ctx.saved_tensors, *ctx.rest)
-    return (*gradients, *[None] * len(ctx.rest))
-
-
-def _add_gradients(library) -> None:
-    formulas = {
-        "roi_align": _pooling_gradient("roi_align", False, False),
-        "roi_pool": _pooling_gradient("roi_pool", True, False),
-        "ps_roi_align": _pooling_gradient("ps_roi_align", True, True),
-        "ps_roi_pool": _pooling_gradient("ps_roi_pool", True, False),
-        "deform_conv2d": (_deform_setup, _deform_backward),
-    }
-
-    def twice(name):
-        def backward(ctx, *grads):
-            raise RuntimeError(f"double backwards on {name} not supported")
-
-        return backward
-
-    for name, (setup_context, backward) in formulas.items():
-        torch.library.register_autograd(f"torchvision::{name}", backward, setup_context=setup_context, lib=library)
-        torch.library.register_autograd(f"torchvision::_{name}_backward", twice(name), lib=library)
-
-
 def provide(path: str) -> bool:
     """Defines torchvision's operators if `path` is torchvision's extension library; returns whether it is."""
     global _library
@@ -151,6 +101,5 @@ def provide(path: str) -> bool:
             library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl("_cuda_version", lambda: -1, "CompositeExplicitAutograd")
         library.impl("nms", _nms, "CPU")
-        _add_gradients(library)
         _library = library
     return True

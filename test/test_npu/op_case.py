@@ -1,5 +1,5 @@
-"""The base class of test_ops.py: runs samples on both devices, counts what came of them, and judges the count by the list of
-exceptions."""
+"""The base class of test_ops.py: runs samples on both devices, counts what came of them, and judges the count by the
+list of exceptions."""
 
 import faulthandler
 import os
@@ -61,7 +61,7 @@ class OpsCase(TestCase):
                 if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
                     raise Unsuited(f"result of layout {tensor.layout}")
             return (result,)
-        except Exception:  # noqa: BLE001 what upstream's CPU refuses says nothing about npu
+        except Exception:  # what upstream's CPU refuses says nothing about npu
             tally.skipped += 1
         return None
 
@@ -84,7 +84,7 @@ class OpsCase(TestCase):
                 op_checks.compare(actual, expected[0], factor)
         except Unsuited:
             tally.skipped += 1
-        except Exception as error:  # noqa: BLE001 whatever an operator raises is counted
+        except Exception as error:  # whatever an operator raises is counted
             op_checks.settle()
             if not isinstance(error, Wrong) or actual is None:
                 tally.bad(name, error)
@@ -106,16 +106,15 @@ class OpsCase(TestCase):
             self.same_metadata(actual, expected)
             if not op_checks.is_reproducible(call, values):
                 raise Wrong("two runs with one seed differ")
-        except Exception as error:  # noqa: BLE001 as above
+        except Exception as error:  # as above
             tally.bad(name, error)
 
     def same_metadata(self, actual, expected):
         for a, e in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
             if isinstance(e, torch.Tensor) != isinstance(a, torch.Tensor):
                 raise Wrong(f"{a} instead of {e}")
-            if isinstance(e, torch.Tensor):
-                if (a.device.type, a.dtype, a.shape) != ("npu", e.dtype, e.shape):
-                    raise Wrong(f"{a.device} {a.dtype} {tuple(a.shape)}, not {e.dtype} {tuple(e.shape)}")
+            if isinstance(e, torch.Tensor) and (a.device.type, a.dtype, a.shape) != ("npu", e.dtype, e.shape):
+                raise Wrong(f"{a.device} {a.dtype} {tuple(a.shape)}, not {e.dtype} {tuple(e.shape)}")
 
 
 class _WorkerResult(unittest.TextTestResult):

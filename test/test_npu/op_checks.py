@@ -1,5 +1,5 @@
-"""What the classes of test_ops.py share: a sample with the same memory layout on either device, the comparison of results,
-and whether the npu computed one by itself."""
+"""What the classes of test_ops.py share: a sample with the same memory layout on either device, the comparison of
+results, and whether the npu computed one by itself."""
 
 import contextlib
 import itertools
@@ -315,7 +315,7 @@ def is_random(call, values) -> bool:
             torch.manual_seed(0)
             try:
                 results.append(call(place(values, "cpu", grad=True)))
-            except Exception:  # noqa: BLE001 what fails is not random
+            except Exception:  # what fails is not random
                 return False
     return not all(same_values(results[0], other) for other in results[1:])
 
@@ -361,6 +361,6 @@ def is_as_exact(actual, expected, call, values) -> bool:
             allowed = (theirs.detach().to(truth.dtype) - truth).abs().max() if truth.numel() else 0.0
             if not bool((error <= 4 * allowed + tolerance(theirs.dtype) * truth.abs().clamp(min=1)).all()):
                 return False
-    except Exception:  # noqa: BLE001 what has no float64 form cannot be excused so
+    except Exception:  # what has no float64 form cannot be excused so
         return False
     return True

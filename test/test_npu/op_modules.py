@@ -1,4 +1,4 @@
-"""The classes of test_ops.py that are not about one operator: foreach operators, modules, optimizers, random numbers."""
+"""Classes of test_ops.py that are not about one operator: foreach operators, modules, optimizers, random numbers."""
 
 import copy
 import inspect
@@ -76,7 +76,7 @@ class TestModules(OpsCase):
         try:
             reference = info.module_cls(*make.args, **kwargs).train(training)
             reference = reference.to(dtype) if not info.is_lazy else reference
-        except Exception:  # noqa: BLE001 what the CPU cannot make is no sample
+        except Exception:  # what the CPU cannot make is no sample
             tally.skipped += 1
             return
 
@@ -102,7 +102,7 @@ class TestModules(OpsCase):
 class TestOptimizers(OpsCase):
     @optims(optim_db, dtypes=[torch.float32, torch.float64, torch.complex64])
     def test_optimizers(self, device, dtype, optim_info):
-        """Three steps with each set of options, and each implementation (loop, foreach, fused) where there are several."""
+        """Three steps with each set of options and each implementation (loop, foreach, fused)."""
         tally = Tally()
         if optim_info.only_supports_sparse_grads or (dtype.is_complex and not optim_info.supports_complex):
             tally.skipped += 1
@@ -196,7 +196,7 @@ class TestRandom(OpsCase):
             if not torch.equal(order.sort()[0].cpu(), torch.arange(SIZE)) or (order.cpu() == torch.arange(SIZE)).all():
                 raise Wrong("randperm gives no permutation")
             tally.good()
-        except Exception as error:  # noqa: BLE001 counted
+        except Exception as error:  # counted
             tally.bad("randperm", error)
         self.judge(tally, "random", "integers", None, metered=False)
 
@@ -219,6 +219,6 @@ class TestRandom(OpsCase):
             if abs(values.mean().item() - mean) > 6 * error or abs(values.std().item() / deviation - 1) > 0.05:
                 raise Wrong(f"mean {values.mean():.4f}, deviation {values.std():.4f}, not {mean:.4f}, {deviation:.4f}")
             tally.good(meter)
-        except Exception as error:  # noqa: BLE001 counted
+        except Exception as error:  # counted
             op_checks.settle()
             tally.bad(name, error)

@@ -40,12 +40,13 @@ class TestFormats(TestCase):
         self.assertEqual((back.get_npu_format(), torch.equal(back.cpu(), self.x)), (0, True))
 
     def test_memory_is_really_arranged(self):
-        # 8 KiB instead of 3,780 bytes: 5 channels are stored as 16, 9 columns as 16 and 7 rows as 16.
+        # 5 channels are stored as 16, 3 filters, 7 rows and 9 columns as 16 each.
         for f, elements in ((3, 3 * 1 * 7 * 9 * 16), (4, 63 * 1 * 16 * 16), (29, 3 * 5 * 16 * 16)):
             before = torch.npu.memory_stats()["requested_bytes.all.current"]
             y = self.x.npu().npu_format_cast(f)
             self.assertEqual(torch.npu.memory_stats()["requested_bytes.all.current"] - before, elements * 4)
             self.assertEqual(y.untyped_storage().nbytes(), self.x.nbytes)
+            del y
 
     def test_one_byte_and_half(self):
         for dtype in (torch.float16, torch.int8, torch.int64, torch.bool):
@@ -179,8 +180,8 @@ class TestFormats(TestCase):
             torch.npu_format_cast(self.x, 29)
 
     def test_without_task_queue(self):
-        script = "import torch; x = torch.randn(3, 4); y = x.npu().npu_format_cast(29); y.add_(1); print(torch.equal(y.cpu(), x + 1))"
-        result = run_in_process(script, TASK_QUEUE_ENABLE="0")
+        script = "x = torch.randn(3, 4); y = x.npu().npu_format_cast(29); y.add_(1); print(torch.equal(y.cpu(), x + 1))"
+        result = run_in_process(f"import torch; {script}", TASK_QUEUE_ENABLE="0")
         self.assertEqual((result.stdout.strip(), result.returncode), ("True", 0), result.stderr)
 
 

@@ -1,4 +1,4 @@
-"""op_runner.py, which runs test_ops.py: the part that a seed chooses, shards, exceptions, resuming, a worker that dies."""
+"""op_runner.py, which runs test_ops.py: the part that a seed chooses, shards, exceptions, resuming, dying workers."""
 
 import json
 import os

@@ -1,14 +1,14 @@
-"""Every operator, module and optimizer of upstream's test databases on npu against the CPU: results, out=, in-place forms,
-views, errors, gradients.
+"""Every operator, module and optimizer of upstream's test databases on npu against the CPU: results, out=, in-place
+forms, views, errors, gradients.
 
     python test_ops.py                   a part of it, chosen by --seed (minutes)
-    python test_ops.py --all             everything, on two cores; prints the percentages of right, wrong and native samples
+    python test_ops.py --all             everything, in two processes; prints percentages of right and native samples
     python test_ops.py --all --shard 2/4 --records FILE     a quarter, to go on from FILE after an interruption
     python test_ops.py -k nn_functional_grid_sample         what has this in its name
 
 A sample is right if the npu gives what the CPU gives, wrong if it gives something else, refused if it raises where the
-CPU does not; native if no operator fell back to the CPU and no values came to the host. What the CPU refuses or draws at
-random is counted apart. Known differences are listed with their reason in op_exceptions.yaml; op_modules.py has the
+CPU does not; native if no operator fell back to the CPU and no values came to the host. What the CPU refuses or draws
+at random is counted apart. Known differences are listed with their reason in op_exceptions.yaml; op_modules.py has the
 modules, optimizers and foreach operators, op_checks.py the comparison, op_runner.py the processes.
 """
 
@@ -18,6 +18,7 @@ import unittest
 
 import op_checks
 import op_runner
+import torch.utils._pytree as pytree
 from op_case import LIMIT, OpsCase, WorkerRunner
 from op_checks import DEVICE, Tally, Unsuited, Wrong, place
 from op_modules import TestForeach, TestModules, TestOptimizers, TestRandom
@@ -25,7 +26,6 @@ from torch.testing._internal.common_device_type import OpDTypes, PrivateUse1Test
 from torch.testing._internal.common_methods_invocations import op_db
 
 import torch
-import torch.utils._pytree as pytree
 
 # Their values are whatever the memory holds.
 UNINITIALISED = {
@@ -153,7 +153,7 @@ class TestOperators(OpsCase):
         except Unsuited:
             tally.skipped += 1
             return
-        except Exception as error:  # noqa: BLE001 the class that is asked for
+        except Exception as error:  # the class that is asked for
             expected = error
         else:
             tally.skipped += 1
@@ -167,7 +167,7 @@ class TestOperators(OpsCase):
         except Unsuited:
             tally.skipped += 1
             return
-        except Exception as error:  # noqa: BLE001 as above
+        except Exception as error:  # as above
             # Values are known on the device only, which tells of them at the synchronisation.
             if isinstance(error, type(expected)) or (at_the_call and isinstance(error, RuntimeError)):
                 tally.good()
@@ -237,7 +237,8 @@ if "NPU_OPS_TESTS" in os.environ:
     with open(os.environ["NPU_OPS_TESTS"], encoding="utf-8") as file:
         op_runner.keep(globals(), set(file.read().split("\n")))
 elif __name__ != "__main__":
-    op_runner.keep(globals(), set(op_runner.chosen(op_runner.all_names(globals()), 0, op_runner.SHARE)))
+    part = op_runner.chosen(op_runner.all_names(globals()), op_runner.seed(), op_runner.PYTEST_SHARE)
+    op_runner.keep(globals(), set(part))
 
 if __name__ == "__main__":
     if "NPU_OPS_TESTS" in os.environ:

@@ -1,8 +1,8 @@
-"""Behaviours that users of NPUs and of other out-of-tree back ends reported as broken, one test each, named by its topic.
+"""Behaviours that users of NPUs and other out-of-tree back ends reported as broken, a test each, named by its topic.
 
 Not here, because they need what is not built yet: collectives and process groups (gather and object collectives,
-SyncBatchNorm, fully_shard, init_process_group with device_id and without a backend, ShardedGradScaler over two ranks), apex
-(O1 with two parameter groups), and the profiler (nested regions, pinned copies).
+SyncBatchNorm, fully_shard, init_process_group with device_id and without a backend, ShardedGradScaler over two ranks),
+apex (O1 with two parameter groups), and the profiler (nested regions, pinned copies).
 """
 
 import copy
@@ -212,8 +212,8 @@ class TestSerializationAndModules(Behaviours):
 
 class TestRandomNumbers(Behaviours):
     def test_rng_checkpoint_device_type(self):
-        from torch.utils.checkpoint import get_device_states
         from torch.utils.checkpoint import _infer_device_type as infer
+        from torch.utils.checkpoint import get_device_states
 
         meta, npu = torch.ones(2, device="meta"), torch.ones(2, device=DEVICE)
         self.assertEqual((infer(meta, npu), infer(npu, meta)), ("npu", "npu"))

@@ -1,4 +1,4 @@
-"""Operators that upstream does not have: read from the `custom` sections, declared in the dispatcher's library `npu`."""
+"""Operators that upstream lacks: read from the `custom` sections, declared in the dispatcher's library `npu`."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 Upstream's files are hard links to the base tree (copies across file systems), ours are symbolic links to this
 repository and to the build's libraries, grafted files are written. An edited Python file or a rebuilt library is
 therefore in effect at once; a new file, a removed one or a changed graft needs one more run, which takes a second.
-RECORD lists it all, so pip can uninstall it.
+RECORD lists it all, so pip can uninstall it. Byte code is written as pip would.
 """
 
+import compileall
 import csv
+import importlib.util
 import io
 import json
 import os
@@ -15,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.fork import base as base_tree
@@ -117,10 +120,24 @@ def install(switches: Switches, base: Path, libraries: Path | None) -> int:
     names = sorted({*upstream, *files, f"{DIST_INFO}/RECORD"})
     for name in before - set(names):
         (site / name).unlink(missing_ok=True)
+        if name.endswith(".py"):
+            Path(importlib.util.cache_from_source(str(site / name))).unlink(missing_ok=True)
+    if fresh:
+        print("-- compiling the Python files", flush=True)
+    compile_files(site, names)
     rows = io.StringIO()
     csv.writer(rows, lineterminator="\n").writerows((name, "", "") for name in names)
     _put(rows.getvalue().encode(), site / DIST_INFO / "RECORD")
     return len(files)
+
+
+def compile_files(site: Path, names: Iterable[str]) -> None:
+    """Writes byte code for those Python files whose own is missing or older.
+
+    An interpreter that may not write any (PYTHONDONTWRITEBYTECODE) would otherwise compile them at every import.
+    """
+    for folder in sorted({name.split("/")[0] for name in names if name.endswith(".py") and not name.startswith("..")}):
+        compileall.compile_dir(site / folder, maxlevels=64, quiet=2, workers=0)
 
 
 def _recorded(site: Path) -> set[str]:

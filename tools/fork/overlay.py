@@ -27,7 +27,7 @@ _RULES = [
     ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
 ]
 # Only where the switch is on.
-_SWITCHED = [("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py",), ()))]
+_SWITCHED = [("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py", "*.json", "*.yaml"), ()))]
 # The operator dump is Python alone: a build without NPU (for GPU hosts) has it, too. The comparer lies where the guides
 # look for it, tools/operator_cmp/compare.
 _DUMP_RULES = [

@@ -75,6 +75,20 @@ class TestNames(DumpCase):
         self.assertIn("/_to_copy_across_devices/2", calls(path))
         self.assertEqual(attributes(path, "/_to_copy/2")["Index"], len(calls(path)))
 
+    def test_names_of_cudnn(self):
+        """A GPU's operators under the common names (their schemas exist in every build)."""
+        from torch.utils.dumper._calls import describe
+
+        aten = torch.ops.aten
+        common = describe(aten.native_batch_norm_backward.default)
+        found = describe(aten.cudnn_batch_norm_backward.default)
+        self.assertEqual((found.name, found.returns), (common.name, common.returns))
+        self.assertIn(found.arguments[:2], (("input", "grad_out"), ("grad_out", "input")))
+        self.assertTrue({"save_mean", "save_invstd", "eps"} <= set(found.arguments) & set(common.arguments))
+        self.assertEqual(
+            describe(aten.cudnn_batch_norm.default).returns, describe(aten.native_batch_norm.default).returns
+        )
+
     def test_gradients_of_regions(self):
         """What is recorded as a region's backward is what autograd gives."""
         for device in ("cpu", "npu"):

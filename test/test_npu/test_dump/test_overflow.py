@@ -30,6 +30,7 @@ class TestRegister(acl.AclTestCase):
 
     def tearDown(self):
         self.ok(self.lib.aclrtDestroyStream(self.stream))
+        self.ok(self.lib.aclrtSetDevice(torch.npu.current_device()))  # torch remembers its thread's device
 
     def tensor(self, *values):
         return (acl.FLOAT, [len(values)], self.lib.upload(acl.floats(*values)), 4 * len(values))

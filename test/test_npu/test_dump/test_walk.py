@@ -158,6 +158,7 @@ class TestMapping(DumpCase):
         with mock.patch.dict(os.environ, ACL_DUMP_DATA="1"), self.assertRaisesRegex(RuntimeError, "ACL_DUMP_DATA=0"):
             self.load(lambda: None, path)
         torch.npu.init_dump()
+        torch.npu.set_dump(str(self.config))
         try:
             with self.assertRaisesRegex(RuntimeError, "init_dump"):
                 self.load(lambda: None, path)

@@ -1,4 +1,4 @@
-# The operator support list: the one of tools/op_coverage.py travels with the tool, and its rows reach unsupported_op.xlsx.
+# The operator support list of tools/op_coverage.py travels with the tool; its rows reach unsupported_op.xlsx.
 """The porting tool and the operator support list."""
 
 import json

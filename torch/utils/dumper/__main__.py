@@ -7,6 +7,8 @@ import sys
 from . import _bisect
 
 _EPILOG = """
+What this command does not know is passed to the script: bisect main.py --devices cpu,npu --arch resnet50
+
 The script gets its device in one of these ways: it defines `step(device)`, which is called; `{device}` in its arguments
 is replaced; it reads DUMPER_DEVICE from the environment; or it names "npu" or "cuda", which is taken to mean the device
 of the run. It runs until its first optimizer step (see --steps) or its end, once on each device, with the same seeds.
@@ -26,7 +28,6 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     b.add_argument("script", metavar="SCRIPT", help="a training script; it takes one step on each device")
-    b.add_argument("arguments", nargs="*", metavar="ARG", help="arguments of the script (after --)")
     b.add_argument("--devices", default="cpu,npu", metavar="A,B", help="device to trust, device to check (%(default)s)")
     b.add_argument("--out", default=".", metavar="DIR", help="where the single-operator test goes (%(default)s)")
     b.add_argument("--steps", type=int, default=1, metavar="N", help="optimizer steps to look at (%(default)s)")
@@ -36,5 +37,12 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def parse(arguments=None) -> argparse.Namespace:
+    """The options; `arguments` of the result is what is meant for the script."""
+    options, rest = parser().parse_known_args(arguments)
+    options.arguments = rest[1:] if rest[:1] == ["--"] else rest
+    return options
+
+
 if __name__ == "__main__":
-    sys.exit(_bisect.main(parser().parse_args()))
+    sys.exit(_bisect.main(parse()))

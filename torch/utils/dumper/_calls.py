@@ -18,6 +18,14 @@ ALIASES = {
     "_cudnn_ctc_loss": "_ctc_loss",
 }
 
+# What these call arguments, by the common operator's names; their further results are their own affair.
+_ARGUMENT_ALIASES = {
+    "grad_output": "grad_out",
+    "save_var": "save_invstd",
+    "exponential_average_factor": "momentum",
+    "epsilon": "eps",
+}
+
 # Note [Regions]
 # These functions are made of other operators on each device: attention is one fused operator on CPU and five on npu,
 # an LSTM is oneDNN's layer here and a loop of cells there. They are recorded as one operator, by the name below, and
@@ -122,6 +130,10 @@ def describe(func) -> Operator:
     is_view = not writes and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     count = len(schema.returns)
     returns = tuple(r.name or ("output" if count == 1 else f"output_{i}") for i, r in enumerate(schema.returns))
+    arguments = tuple(a.name for a in schema.arguments)
+    if "batch_norm" in ALIASES.get(base, ""):
+        arguments = tuple(_ARGUMENT_ALIASES.get(name, name) for name in arguments)
+        returns = returns[:3]
     if base in _UNINITIALISED:
         kind = "uninitialised"
     elif base in _RANDOM:
@@ -132,7 +144,7 @@ def describe(func) -> Operator:
     return Operator(
         overload,
         name,
-        tuple(a.name for a in schema.arguments),
+        arguments,
         returns,
         frozenset(writes),
         is_view,

@@ -135,13 +135,11 @@ class Call:
             return value
 
         args, kwargs, positional = [], {}, True
-        for argument in func._schema.arguments:
-            if argument.name in names:
-                value = one(argument.name)
-                if value == [] and isinstance(value, list) and f"{argument.name}_0" in names:
-                    continue
-            elif f"{argument.name}_0" in names and "List" in str(argument.type):
-                value = [one(f"{argument.name}_{i}") for i in range(len(names)) if f"{argument.name}_{i}" in names]
+        for argument, name in zip(func._schema.arguments, _calls.describe(func).arguments, strict=True):
+            if name in names:
+                value = one(name)
+            elif f"{name}_0" in names and "List" in str(argument.type):
+                value = [one(f"{name}_{i}") for i in range(len(names)) if f"{name}_{i}" in names]
             else:
                 positional = False
                 continue

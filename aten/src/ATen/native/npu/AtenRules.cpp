@@ -46,6 +46,8 @@ void check_histogram(const AtenArguments& a) {
 
 DimVector bins_of(const AtenArguments& a) {
   const auto bins = a["bins"].toIntVector();
+  TORCH_CHECK(static_cast<int64_t>(bins.size()) == a.tensor("self").size(-1),
+              "histogramdd: The size of bins must be equal to the innermost dimension of the input.");
   for (const int64_t n : bins) TORCH_CHECK(n > 0, "torch.histogramdd(): bins must be > 0, but found ", n);
   return DimVector(bins.begin(), bins.end());
 }

@@ -1,7 +1,6 @@
 // Scaled dot product attention. Upstream asks the device which implementation to use: attention in blocks, which keeps no
 // matrix of scores, where it applies; else the composite of matrix products and softmax.
 
-#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
@@ -26,13 +25,11 @@ bool in_blocks(const sdp::sdp_params& p) {
          sdp::check_tensor_dtype(p, kTypes, false);
 }
 
-// Neither a batching rule nor a forward derivative exists for attention in blocks; its composite has both.
-bool transformed(const sdp::sdp_params& p) {
-  for (const auto& layer : functorch::getDynamicLayerStack()) {
-    if (layer.key() == functorch::TransformType::Vmap) return true;
-  }
-  const auto is_dual = [](const Tensor& t) { return t._fw_grad(/*level=*/0).defined(); };
-  return is_dual(p.query) || is_dual(p.key) || is_dual(p.value);
+// Neither a batching rule nor a forward derivative exists for attention in blocks; its composite has both. What lies
+// below a wrapper of torch.func cannot be told from here, so all of its transforms take the composite.
+bool transformed(const Tensor& t) {
+  constexpr c10::DispatchKeySet kWrappers{c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
+  return t.key_set().has_any(kWrappers) || t._fw_grad(/*level=*/0).defined();
 }
 
 double scale_of(const Tensor& query, std::optional<double> scale) {
@@ -50,7 +47,7 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
                          const std::optional<Tensor>& attn_mask, double dropout_p, bool is_causal,
                          std::optional<double> /*scale*/, bool enable_gqa) {
   const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
-  const bool fused = in_blocks(params) && !transformed(params);
+  const bool fused = in_blocks(params) && !transformed(query) && !transformed(key) && !transformed(value);
   return static_cast<int64_t>(fused ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

@@ -96,25 +96,26 @@ void to_device(const Tensor& self, const Tensor& src, bool non_blocking) {
 
 void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
   const auto stream = c10::npu::getCurrentNPUStream(src.device().index());
-  Tensor sent = plain(src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type()));
-  if (!is_dense(sent)) sent = contiguous(sent);
-  if (is_dense(self) && !same_strides(self, sent)) {
+  if (src.scalar_type() != self.scalar_type()) return to_host(self, cast(src, self.scalar_type()), non_blocking);
+  if (C10_UNLIKELY(in_private_format(src))) return to_host(self, plain(src), non_blocking);
+  if (!is_dense(src)) return to_host(self, contiguous(src), non_blocking);
+  if (is_dense(self) && !same_strides(self, src)) {
     // The device rearranges the block, so that the host only receives it.
-    const Tensor arranged = empty_npu(self.sizes(), self.strides(), sent.scalar_type(), sent.device());
-    copy_same_dtype(arranged, sent);
-    sent = arranged;
+    const Tensor arranged = empty_npu(self.sizes(), self.strides(), src.scalar_type(), src.device());
+    copy_same_dtype(arranged, src);
+    return to_host(self, arranged, non_blocking);
   }
-  if (same_strides(self, sent)) {
+  if (same_strides(self, src)) {
     if (non_blocking && self.is_pinned()) {
-      c10::npu::memcpy_async(address(self), address(sent), sent.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+      c10::npu::memcpy_async(address(self), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
       keep_host_block(self, stream);
     } else {
-      c10::npu::memcpy_and_sync(address(self), address(sent), sent.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+      c10::npu::memcpy_and_sync(address(self), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
     }
     return;
   }
-  const Tensor host = at::empty_strided(sent.sizes(), sent.strides(), self.options().pinned_memory(false));
-  c10::npu::memcpy_and_sync(address(host), address(sent), sent.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+  const Tensor host = at::empty_strided(src.sizes(), src.strides(), self.options().pinned_memory(false));
+  c10::npu::memcpy_and_sync(address(host), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
   self.copy_(host);
 }
 
@@ -140,7 +141,10 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
   if (isComplexType(src.scalar_type()) && !isComplexType(self.scalar_type())) {
     TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
   }
-  const Tensor source = self.sizes() == src.sizes() ? src : src.expand(self.sizes());
+  // Borrowed: Note [Borrowed operands].
+  const auto expanded = self.sizes() == src.sizes() ? c10::MaybeOwned<Tensor>::borrowed(src)
+                                                    : c10::MaybeOwned<Tensor>::owned(src.expand(self.sizes()));
+  const Tensor& source = *expanded;
   if (self.numel() == 0) return self;
   if (C10_UNLIKELY(!self.is_contiguous())) at::assert_no_internal_overlap(self);
   if (self.device() == source.device()) {
@@ -160,8 +164,7 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
 }
 
 Tensor _copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
-  Tensor target = dst;
-  copy_(target, self, non_blocking);
+  copy_(const_cast<Tensor&>(dst), self, non_blocking);  // which only writes to what it refers to
   return dst;
 }
 
@@ -176,7 +179,9 @@ Scalar _local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
   DeviceOf guard(self);
   alignas(16) std::byte value[16];
-  c10::npu::memcpy_and_sync(value, address(plain(self)), self.itemsize(), ACL_MEMCPY_DEVICE_TO_HOST,
+  // No copy of a tensor that is plain already: Note [Borrowed operands].
+  const Tensor converted = C10_UNLIKELY(in_private_format(self)) ? plain(self) : Tensor();
+  c10::npu::memcpy_and_sync(value, address(converted.defined() ? converted : self), self.itemsize(), ACL_MEMCPY_DEVICE_TO_HOST,
                             c10::npu::getCurrentNPUStream(self.device().index()));
   return read_scalar(value, self.scalar_type());
 }

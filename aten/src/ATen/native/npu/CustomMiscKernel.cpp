@@ -1,5 +1,5 @@
-// npu operators that are one IR operator each: multi-head attention, Adam, calibration. And the two that need more of
-// the machine than there is here.
+// npu operators that are one IR operator each: multi-head attention, Adam, calibration; values for the host to print;
+// and the one that needs HCCL.
 
 #include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -7,6 +7,8 @@
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <NPUCustomFunctions.h>
 
+#include <iostream>
+#include <sstream>
 #include <tuple>
 
 namespace at::native::npu {
@@ -211,13 +213,21 @@ std::tuple<Tensor, Tensor> npu_ifmr(const Tensor& data, const Tensor& data_min, 
   return {scale, offset};
 }
 
-// ---- What needs a channel to the host's print thread, and a communicator
+// ---- Values for the host
 
-void npu_enque_tensor(TensorList /*tensors*/, std::string_view format_string) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "npu_enque_tensor('", format_string,
-      "') sends tensors through a TDT channel of CANN's driver, which this build does not open; "
-      "print(tensor) or torch.save show values at once");
+// On a card a channel of the driver takes them to a thread that prints; here the host prints, and waits for them.
+void npu_enque_tensor(TensorList tensors, std::string_view format_string) {
+  std::ostringstream text;
+  size_t next = 0;
+  while (next < tensors.size()) {
+    const size_t place = format_string.find("{}");
+    if (place == std::string_view::npos) break;
+    text << format_string.substr(0, place) << tensors[next++].cpu();
+    format_string.remove_prefix(place + 2);
+  }
+  text << format_string << '\n';
+  for (; next < tensors.size(); ++next) text << tensors[next].cpu() << '\n';
+  std::cout << text.str() << std::flush;
 }
 
 Tensor npu_hcom_allreduce(const Tensor& /*self*/, std::string_view /*reduction*/, std::string_view group,

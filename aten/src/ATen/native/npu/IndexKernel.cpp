@@ -88,7 +88,17 @@ void issue_index(const Tensor& self, const IndexList& list, const Tensor& result
   cmd.Output(result).Run();
 }
 
-int64_t count_true(const Tensor& mask) { return mask.numel() == 0 ? 0 : at::sum(mask, kLong).item<int64_t>(); }
+// The sum casts the mask to int64, eight times its memory: a large one is taken in parts.
+int64_t count_true(const Tensor& mask) {
+  constexpr int64_t kPart = int64_t{1} << 27;
+  if (mask.numel() <= kPart) return mask.numel() == 0 ? 0 : at::sum(mask, kLong).item<int64_t>();
+  const Tensor flat = mask.reshape({-1});
+  Tensor count = at::sum(flat.slice(0, 0, kPart), kLong);
+  for (int64_t from = kPart; from < flat.numel(); from += kPart) {
+    count.add_(at::sum(flat.slice(0, from, std::min(from + kPart, flat.numel())), kLong));
+  }
+  return count.item<int64_t>();
+}
 
 void check_index_vector(const char* name, const Tensor& index) {
   TORCH_CHECK_INDEX(index.dim() <= 1, name, "(): Index is supposed to be a vector");

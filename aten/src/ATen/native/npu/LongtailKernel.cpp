@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/npu/frame/Allocate.h>
@@ -34,6 +35,8 @@ Tensor& addbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const 
 }
 Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
                    const Scalar& alpha, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "addbmm: expected out to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type());
   return give(npu::addbmm(self, batch1, batch2, beta, alpha), out);
 }
 
@@ -41,6 +44,26 @@ Tensor& addmm_activation_out(const Tensor& self, const Tensor& mat1, const Tenso
                              const Scalar& alpha, bool use_gelu, Tensor& out) {
   const Tensor sum = at::addmm(self, mat1, mat2, beta, alpha);
   return give(use_gelu ? at::gelu(sum) : at::relu(sum), out);
+}
+
+// ---- out= forms that are particular about dtypes
+
+Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
+  at::native::resize_output(out, self.sizes());
+  at::assert_no_internal_overlap(out);
+  return out.bernoulli_(self, generator);
+}
+
+Tensor& multinomial_out(const Tensor& self, int64_t num_samples, bool replacement, std::optional<Generator> generator,
+                        Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == kLong, "multinomial expects Long tensor out, got: ", out.scalar_type());
+  return give(at::multinomial(self, num_samples, replacement, generator), out);
+}
+
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "narrow_copy: expected out to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type());
+  return give(at::narrow_copy(self, dim, start, length), out);
 }
 
 // ---- One call for two

@@ -25,6 +25,8 @@ Tensor& addmv_(Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar&
 
 Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha,
                   Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.dtype(), ", but got ",
+              out.dtype(), " instead");
   const Tensor result = npu::addmv(self, mat, vec, beta, alpha);
   out.resize_(result.sizes());
   return out.copy_(result);

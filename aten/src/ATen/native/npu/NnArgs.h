@@ -39,6 +39,12 @@ inline const char* reduction_name(int64_t reduction) {
   return reduction == Reduction::None ? "none" : (reduction == Reduction::Mean ? "mean" : "sum");
 }
 
+// The approximation of GELU, checked.
+inline std::string gelu_kind(std::string_view approximate) {
+  TORCH_CHECK(approximate == "none" || approximate == "tanh", "approximate argument must be either none or tanh.");
+  return std::string(approximate);
+}
+
 // A matrix (or batch of them) whose memory is that of its transpose: the operator gets the memory and a flag.
 inline bool is_turned(const Tensor& t) {
   return !t.is_contiguous() && t.dim() >= 2 && t.transpose(-2, -1).is_contiguous();

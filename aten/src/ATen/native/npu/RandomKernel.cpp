@@ -265,6 +265,7 @@ Tensor multinomial(const Tensor& self, int64_t num_samples, bool replacement, st
   TORCH_CHECK(isFloatingType(self.scalar_type()),
               "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(num_samples > 0, "cannot sample n_sample <= 0 samples");
+  TORCH_CHECK(self.size(-1) <= (int64_t{1} << 24), "number of categories cannot exceed 2^24");
   TORCH_CHECK(replacement || num_samples <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
   const Tensor picks = self.dim() == 1 ? empty_npu({num_samples}, kLong, self.device())

@@ -95,6 +95,7 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
 std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t dim, bool keepdim, Tensor& values,
                                           Tensor& indices) {
   DeviceOf guard(self);
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(), "output values must be of same type as input");
   AlongDim found = along_dim("kthvalue()", self, dim, keepdim);
   for (const Tensor* out : {&values, &indices}) {
     at::assert_no_internal_overlap(*out);

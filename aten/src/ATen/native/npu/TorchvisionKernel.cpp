@@ -1,5 +1,5 @@
-// torchvision's operators on npu. They are registered here without schemas; those come with torchvision, from its
-// binary or from torch/_torchvision_ops.py, which also has the autograd formulas where the binary cannot be loaded.
+// torchvision's operators on npu. They are registered here without schemas; those come from torchvision's binary, or
+// from torch/_torchvision_ops.py where that cannot be loaded. The autograd formulas are torchvision's own.
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>

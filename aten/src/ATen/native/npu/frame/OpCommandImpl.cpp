@@ -90,8 +90,8 @@ OpCommandImpl::~OpCommandImpl() {
 std::unique_ptr<std::vector<Tensor>> OpCommandImpl::take_tensors() {
   auto tensors = std::make_unique<std::vector<Tensor>>();
   tensors->reserve(num_inputs_ + num_outputs_);
-  for (size_t i = 0; i < num_inputs_; ++i) tensors->push_back(std::move(inputs_[i].tensor));
-  for (size_t i = 0; i < num_outputs_; ++i) tensors->push_back(std::move(outputs_[i].tensor));
+  for (size_t i = 0; i < num_inputs_; ++i) tensors->push_back(inputs_[i].tensor.take_owned());
+  for (size_t i = 0; i < num_outputs_; ++i) tensors->push_back(outputs_[i].tensor.take_owned());
   return tensors;
 }
 
@@ -189,19 +189,18 @@ Tensor OpCommandImpl::plain_view(const Tensor& t) {
 
 void OpCommandImpl::resolve_formats() {
   for (size_t i = 0; i < num_inputs_; ++i) {
-    Tensor& t = inputs_[i].tensor;
-    if (t.defined() && in_private_format(t)) t = plain_view(t);
+    HeldTensor& t = inputs_[i].tensor;
+    if (t->defined() && in_private_format(*t)) t = plain_view(*t);
   }
   // Only what this loop adds or meets is stored back, each storage once.
   for (size_t i = 0; i < num_outputs_; ++i) {
-    Tensor& t = outputs_[i].tensor;
-    if (!t.defined() || !in_private_format(t)) continue;
-    const Tensor original = t;
-    t = plain_view(original);
-    const auto same = [&](const Aside& a) { return a.is_storage && a.computed.is_alias_of(t); };
+    HeldTensor& t = outputs_[i].tensor;
+    if (!t->defined() || !in_private_format(*t)) continue;
+    t = plain_view(*t);
+    const auto same = [&](const Aside& a) { return a.is_storage && a.computed.is_alias_of(*t); };
     if (std::none_of(aside_.begin(), aside_.end(), same)) {
       for (const Aside& known : plain_) {
-        if (known.computed.is_alias_of(t)) aside_.push_back(known);
+        if (known.computed.is_alias_of(*t)) aside_.push_back(known);
       }
     }
   }
@@ -209,32 +208,32 @@ void OpCommandImpl::resolve_formats() {
 }
 
 void OpCommandImpl::to_host_scalar(Operand& input) {
-  const Tensor value = std::move(input.tensor);
-  input.tensor.reset();
+  const Tensor& value = *input.tensor;
   const ScalarType dtype = compute != ScalarType::Undefined ? compute : value.scalar_type();
   input.kind = Operand::Kind::kHost;
   input.dims.clear();
   input.dtype = compute != ScalarType::Undefined && (dtype == kHalf || dtype == kBFloat16) ? kFloat : dtype;
   write_cast(value, input.dtype, host_space(16, input.offset));
+  input.tensor.reset();
 }
 
 void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
   if (input.kind != Operand::Kind::kTensor && input.kind != Operand::Kind::kTensorAs) return;
-  if (C10_UNLIKELY(input.tensor.device() != device_)) {
-    TORCH_CHECK(input.tensor.is_cpu() && input.tensor.dim() == 0,
+  if (C10_UNLIKELY(input.tensor->device() != device_)) {
+    TORCH_CHECK(input.tensor->is_cpu() && input.tensor->dim() == 0,
                 "Expected all tensors to be on the same device, but found at least two devices, ", device_, " and ",
-                input.tensor.device(), "!");
+                input.tensor->device(), "!");
     to_host_scalar(input);
     return;
   }
   // Lazy conjugation and negation reach kernels that upstream lets fall through, those of linear algebra.
-  if (C10_UNLIKELY(input.tensor.is_conj())) input.tensor = at::conj_physical(input.tensor.conj());
-  if (C10_UNLIKELY(input.tensor.is_neg())) input.tensor = input.tensor._neg_view().neg();
-  if (compute != ScalarType::Undefined && input.tensor.scalar_type() != compute) {
+  if (C10_UNLIKELY(input.tensor->is_conj())) input.tensor = at::conj_physical(input.tensor->conj());
+  if (C10_UNLIKELY(input.tensor->is_neg())) input.tensor = input.tensor->_neg_view().neg();
+  if (compute != ScalarType::Undefined && input.tensor->scalar_type() != compute) {
     input.tensor = cast(input.tensor, compute);
   }
   if (input.kind == Operand::Kind::kTensorAs || order.empty()) {
-    if (!input.tensor.is_contiguous()) input.tensor = contiguous(input.tensor);
+    if (!input.tensor->is_contiguous()) input.tensor = contiguous(input.tensor);
     return;
   }
   DimVector sizes, strides;
@@ -246,10 +245,10 @@ void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
 
 void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   if (output.kind != Operand::Kind::kTensor) return;
-  const bool cast_back = output.dtype != ScalarType::Undefined && output.dtype != output.tensor.scalar_type();
-  const ScalarType dtype = cast_back ? output.dtype : output.tensor.scalar_type();
+  const bool cast_back = output.dtype != ScalarType::Undefined && output.dtype != output.tensor->scalar_type();
+  const ScalarType dtype = cast_back ? output.dtype : output.tensor->scalar_type();
   if (order.empty()) {
-    if (C10_LIKELY(!cast_back && output.tensor.is_contiguous())) return;
+    if (C10_LIKELY(!cast_back && output.tensor->is_contiguous())) return;
     Tensor computed = empty_as(output.tensor, dtype);
     aside_.push_back({output.tensor, computed});
     output.tensor = std::move(computed);
@@ -261,7 +260,7 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   output.dims.assign(sizes.begin(), sizes.end());
   if (cast_back || !is_contiguous_as(sizes, strides)) {
     Tensor computed = empty_npu(sizes, dtype, device_);
-    aside_.push_back({alias(output.tensor, sizes, strides, output.tensor.storage_offset()), computed});
+    aside_.push_back({alias(output.tensor, sizes, strides, output.tensor->storage_offset()), computed});
     output.tensor = std::move(computed);
   }
 }
@@ -283,7 +282,7 @@ void OpCommandImpl::bind(const Operand& operand, size_t slot) {
     }
     case Operand::Kind::kTensor:
     case Operand::Kind::kTensorAs: {
-      const TensorImpl& t = *operand.tensor.unsafeGetTensorImpl();
+      const TensorImpl& t = *operand.tensor->unsafeGetTensorImpl();
       const IntArrayRef dims =
           operand.kind == Operand::Kind::kTensor ? t.sizes() : IntArrayRef(operand.dims.data(), operand.dims.size());
       describe(typeMetaToScalarType(t.dtype()), dims, false);
@@ -293,10 +292,10 @@ void OpCommandImpl::bind(const Operand& operand, size_t slot) {
       break;
     }
     case Operand::Kind::kStorage: {
-      describe(operand.tensor.scalar_type(), operand.dims, false);
-      const size_t item = operand.tensor.itemsize();
+      describe(operand.tensor->scalar_type(), operand.dims, false);
+      const size_t item = operand.tensor->itemsize();
       bytes = operand.dims[0] * item;
-      data = static_cast<char*>(operand.tensor.storage().mutable_data()) + operand.offset * item;
+      data = static_cast<char*>(operand.tensor->storage().mutable_data()) + operand.offset * item;
       break;
     }
   }

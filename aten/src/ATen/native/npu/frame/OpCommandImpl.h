@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/npu/frame/DescriptorCache.h>
+#include <ATen/native/npu/frame/HeldTensor.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <c10/npu/NPUStream.h>
 #include <c10/util/DimVector.h>
@@ -18,7 +19,7 @@ namespace at::native::npu {
 struct Operand {
   enum class Kind : uint8_t { kAbsent, kTensor, kTensorAs, kStorage, kHost };
   Kind kind = Kind::kAbsent;
-  Tensor tensor;
+  HeldTensor tensor;
   c10::SmallVector<int64_t, 6> dims;         // kTensorAs, kStorage, kHost (empty or one)
   ScalarType dtype = ScalarType::Undefined;  // kHost; outputs: the dtype that the operator gives, if it may differ
   aclFormat format = ACL_FORMAT_UNDEFINED;   // kTensorAs: undefined means what the number of dims says

@@ -1,0 +1,65 @@
+#pragma once
+// A tensor that a command holds until it is launched.
+//
+// Note [Borrowed operands]
+// The second reference to a tensor that only Python refers to makes upstream take Python's lock (TensorImpl tells the
+// PyObject), and dropping it does so again: that costs as much as a small operator. Such a tensor is an argument of the
+// call that is being made, so whoever calls keeps it alive, and it is borrowed instead. All others are referred to.
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace at::native::npu {
+
+class HeldTensor {
+ public:
+  HeldTensor() = default;
+  HeldTensor(HeldTensor&& other) noexcept
+      : tensor_(std::move(other.tensor_)), borrowed_(std::exchange(other.borrowed_, false)) {}
+  HeldTensor(const HeldTensor&) = delete;
+  HeldTensor& operator=(const HeldTensor&) = delete;
+  HeldTensor& operator=(HeldTensor&&) = delete;
+  ~HeldTensor() { reset(); }
+
+  HeldTensor& operator=(const Tensor& tensor) {
+    reset();
+    TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    if (tensor.use_count() == 1 && impl->pyobj_slot()->load_pyobj() != nullptr) {
+      tensor_ = Tensor(c10::intrusive_ptr<TensorImpl, UndefinedTensorImpl>::reclaim(impl));
+      borrowed_ = true;
+    } else {
+      tensor_ = tensor;
+    }
+    return *this;
+  }
+  HeldTensor& operator=(Tensor&& tensor) {
+    reset();
+    tensor_ = std::move(tensor);
+    return *this;
+  }
+
+  void reset() {
+    if (borrowed_) {
+      tensor_.unsafeReleaseTensorImpl();
+      borrowed_ = false;
+    } else {
+      tensor_.reset();
+    }
+  }
+  // Leaves nothing behind; what was borrowed comes out undefined.
+  Tensor take_owned() {
+    if (borrowed_) reset();
+    return std::move(tensor_);
+  }
+
+  const Tensor& operator*() const { return tensor_; }
+  const Tensor* operator->() const { return &tensor_; }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+  bool borrowed_ = false;
+};
+
+}  // namespace at::native::npu

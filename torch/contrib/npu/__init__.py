@@ -1,0 +1,1 @@
+r"""What models for NPUs have in common."""

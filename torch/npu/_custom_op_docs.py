@@ -1,0 +1,112 @@
+r"""Documentation of the ``torch.npu_*`` operators, put together from what is said here and from their schemas."""
+
+from typing import NamedTuple
+
+
+class Doc(NamedTuple):
+    text: str  # what it computes: shapes, formula
+    args: dict  # by argument; those of COMMON need no entry
+    returns: str
+    raises: str = ""
+
+
+_FLOAT = "float16, bfloat16, float32 or float64"
+_BOX = f"boxes of shape (n, 4), corners ``x1, y1, x2, y2``; {_FLOAT}"
+
+# What arguments mean wherever they occur.
+COMMON = {
+    "out": "receives the result and is resized if need be",
+    "stride": "step of the window in each spatial dimension",
+    "padding": "zeros before and after each spatial dimension",
+    "output_padding": "extra size at the end of each spatial dimension of the result",
+    "dilation": "distance between the elements of the window",
+    "groups": "number of groups into which channels are divided",
+    "bias": "of shape (out channels), or None",
+    "output_mask": "three bools: which of the gradients of input, weight and bias are computed; others are undefined",
+    "p": "probability of dropping an element, 0 to 1",
+    "prob": "probability of dropping an element, 0 to 1",
+    "keepdim": "whether the reduced dimension stays, with size 1",
+    "mask": "which elements are kept, as the forward operator returned it",
+    "trans": "True: boxes are centre and size; False: corners",
+    "spatial_scale": "size of the features divided by the size of the image that regions are given in",
+    "means0": "mean of the first delta",
+    "means1": "mean of the second delta",
+    "means2": "mean of the third delta",
+    "means3": "mean of the fourth delta",
+    "stds0": "standard deviation of the first delta",
+    "stds1": "standard deviation of the second delta",
+    "stds2": "standard deviation of the third delta",
+    "stds3": "standard deviation of the fourth delta",
+    "iou_threshold": "boxes that overlap a better one by more than this are suppressed",
+    "grad_output": "gradient of the forward operator's result",
+    "grad": "gradient of the forward operator's result",
+    "has_biases": "False: the biases are not looked at",
+    "num_layers": "1",
+    "dropout": "between layers: of no effect with one",
+    "train": "whether a gradient will be asked for",
+    "bidirectional": "False",
+    "batch_first": "False",
+    "grady": "gradient of ``y``, or None",
+    "gradh": "gradient of ``h``, of all its steps, or None",
+    "gradc": "gradient of ``c``, of all its steps, or None",
+    "y_output": "first result of the forward operator",
+    "h_output": "second result of the forward operator",
+    "c_output": "third result of the forward operator",
+    "i": "input gates, as the forward operator returned them",
+    "j": "candidates, as the forward operator returned them",
+    "f": "forget gates, as the forward operator returned them",
+    "o": "output gates, as the forward operator returned them",
+    "tanhc": "tanh of the cells, as the forward operator returned them",
+    "modulated": "True: offsets hold masks, and samples are multiplied by them",
+    "deformable_groups": "groups of channels with offsets of their own",
+    "attn_head_num": "number of heads",
+    "attn_dim_per_head": "size of a head",
+    "src_len": "length of key and value",
+    "tgt_len": "length of the query",
+    "dropout_prob": "probability of dropping an attention weight, 0 to 1",
+    "softmax_use_float": "whether the softmax is returned in float32",
+    "beta1": "decay of the first moment",
+    "beta2": "decay of the second moment",
+    "epsilon": "added to the denominator",
+    "lr": "learning rate",
+    "var": "the parameter, changed in place",
+    "m": "first moment, changed in place",
+    "v": "second moment, changed in place",
+}
+
+
+def doc_of(name: str) -> str:
+    """The documentation of one operator: signatures, description, arguments, results, errors."""
+    import torch
+
+    from ._custom_op_texts import DOCS as more
+    from ._custom_op_texts_sequence import DOCS as sequence
+
+    doc = {**more, **sequence}[name]
+    packet = getattr(torch.ops.npu, name)
+    schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
+    lines, described = [], {}
+    for schema in schemas:
+        arguments = []
+        for a in schema.arguments:
+            if a.kwarg_only and "*" not in arguments:
+                arguments.append("*")
+            arguments.append(f"{a.name}={a.default_value!r}" if a.has_default_value() else a.name)
+            described.setdefault(a.name, a.type)
+        lines.append(f"{name}({', '.join(arguments)})")
+    lines += ["", doc.text, "", "Args:"]
+    for argument, kind in described.items():
+        text = doc.args.get(argument) or COMMON.get(argument)
+        if text is None:
+            raise KeyError(f"argument {argument} of {name} has no description")
+        lines.append(f"    {argument} ({_kind(str(kind))}): {text}")
+    lines += ["", "Returns:", f"    {doc.returns}", "", "Raises:"]
+    lines.append(f"    {doc.raises or 'RuntimeError: shapes or dtypes do not fit; the text names them.'}")
+    return "\n".join(lines)
+
+
+def _kind(text: str) -> str:
+    for name, better in (("Optional[", "optional "), ("List[", "list of "), ("number", "number")):
+        if text.startswith(name):
+            return (better + text.removeprefix(name).rstrip("]")).strip()
+    return text
