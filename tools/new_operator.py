@@ -18,6 +18,7 @@ is written if anything is refused. Build afterwards with `bash build.sh develop`
 
 import argparse
 import difflib
+import functools
 import re
 import sys
 from pathlib import Path
@@ -32,11 +33,20 @@ from npu_operator import Operator, from_schema, from_upstream  # noqa: E402
 KERNELS = Path("aten/src/ATen/native/npu")
 SIMULATOR = Path("third_party/acl/sim/ops")
 TESTS = Path("test/test_npu/test_network_ops")
+# Where an operator of the fork's own is attached to torch, documented, and traced with fake tensors.
 ATTACHED = Path("torch/npu/_custom_ops.py")
+DOCUMENTED = Path("torch/npu/_custom_op_texts.py")
+SAMPLED = Path("test/test_npu/test_custom_registry.py")
 
 
 class Refused(Exception):
     """The operator cannot be made as asked; the text says why and what to do."""
+
+
+@functools.cache
+def upstream() -> _Reader:
+    """Upstream's operators; a second to read."""
+    return _Reader(ROOT / KERNELS, None)
 
 
 def camel(name: str) -> str:
@@ -91,7 +101,7 @@ def describe(args: argparse.Namespace, root: Path) -> Operator:
         table = load_entries(root / KERNELS)
     except EntryError as error:
         raise Refused(f"the operator table of {root} is wrong: {error}") from error
-    reader = _Reader(root / KERNELS, None)
+    reader = upstream()
     summary = table.summary()
     own = name.startswith("npu_")
     if own:
@@ -166,6 +176,23 @@ def with_method(text: str, name: str) -> str:
     return text[: found.start(1)] + "\n" + listed + text[found.end(1) :]
 
 
+def with_text(text: str, documentation: str) -> str:
+    """torch/npu/_custom_op_texts.py with one more entry at the end of DOCS."""
+    start = text.find("\nDOCS = {\n")
+    end = text.find("\n}\n", start)
+    if start < 0 or end < 0:
+        raise Refused(f"{DOCUMENTED} has no table DOCS, where operators are documented")
+    return text[: end + 1] + documentation + text[end + 1 :]
+
+
+def with_sample(text: str, sample: str) -> str:
+    """test_custom_registry.py with one more call at the end of samples()."""
+    found = re.search(r"^def samples\(\):\n(?:    .*\n|\n(?=    ))+", text, re.MULTILINE)
+    if found is None:
+        raise Refused(f"{SAMPLED} has no function samples(), which calls each operator once")
+    return text[: found.end()] + sample + text[found.end() :]
+
+
 def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path, str]:
     """All files that change, by path, with their new texts."""
     files: dict[Path, str] = {}
@@ -186,6 +213,8 @@ def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path,
     if operator.own:
         create(KERNELS / f"{camel(operator.base.removeprefix('npu_'))}Kernel.cpp", texts.kernel(operator))
         files[ATTACHED] = with_method((root / ATTACHED).read_text(), operator.base)
+        files[DOCUMENTED] = with_text((root / DOCUMENTED).read_text(), texts.documentation(operator))
+        files[SAMPLED] = with_sample((root / SAMPLED).read_text(), texts.sample(operator))
     if operator.new_ir:
         create(SIMULATOR / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
     create(TESTS / f"test_{operator.base}.py", texts.test(operator))

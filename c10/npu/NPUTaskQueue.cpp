@@ -167,8 +167,8 @@ TaskQueue& queue(DeviceIndex device) {
 
 bool delivers_at_the_call() {
   static const bool at_the_call = [] {
-    const bool direct = options().task_queue == TaskQueueMode::Off ||
-                        (options().task_queue == TaskQueueMode::On && is_simulator());
+    const bool direct =
+        options().task_queue == TaskQueueMode::Off || (options().task_queue == TaskQueueMode::On && is_simulator());
     detail::direct_launches.store(direct && !options().launch_blocking);
     return direct || options().launch_blocking;
   }();

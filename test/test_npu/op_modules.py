@@ -28,6 +28,7 @@ FOREACH = [
     *foreach_reduce_op_db,
     *foreach_other_op_db,
 ]
+GRADIENT_DTYPES = (torch.float32, torch.float64, torch.complex128)
 
 
 class TestForeach(OpsCase):
@@ -42,6 +43,17 @@ class TestForeach(OpsCase):
             return tensors
 
         self.check("foreachinplace", op, dtype, inplace)
+
+    @ops([op for op in FOREACH if op.op is not None and op.supports_autograd], allowed_dtypes=GRADIENT_DTYPES)
+    def test_foreachgradients(self, device, dtype, op):
+        tally = Tally()
+        random.seed(0)
+        torch.manual_seed(0)
+        with op_checks.quiet():
+            samples = op.sample_inputs("cpu", dtype, requires_grad=True)
+            for number, sample in enumerate(itertools.islice(samples, LIMIT)):
+                self.one(tally, str(number), lambda v: op_checks.run_gradients(op.op, v), op_checks.parts(sample))
+        self.judge(tally, "foreachgradients", op.full_name, dtype)
 
     def check(self, kind, op, dtype, function):
         tally = Tally()

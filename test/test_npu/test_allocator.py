@@ -141,6 +141,79 @@ class TestBlocks(AllocatorCase):
         self.assertEqual(torch.npu.memory_allocated(), before)
 
 
+class TestSmallBlocks(AllocatorCase):
+    """Small blocks that were freed last are handed out again without being joined to their neighbours in between."""
+
+    def test_the_block_freed_last_comes_first(self):
+        kept = [block(2 * KIB) for _ in range(6)]
+        pointers = [t.data_ptr() for t in kept]
+        for index in (4, 1, 3):
+            kept[index] = None
+        self.assertEqual([block(2 * KIB).data_ptr() for _ in range(1)], [pointers[3]])
+        again = [block(2 * KIB) for _ in range(3)]
+        self.assertEqual([t.data_ptr() for t in again], [pointers[3], pointers[1], pointers[4]])
+
+    def test_they_look_joined_from_outside(self):
+        parts = [block(4 * KIB) for _ in range(5)]
+        segments = torch.npu.memory_snapshot()
+        start = min(t.data_ptr() for t in parts)
+        parts.clear()
+        (segment,) = [s for s in torch.npu.memory_snapshot() if s["address"] == start]
+        self.assertEqual(len(segments), len(torch.npu.memory_snapshot()))
+        self.assertEqual([(b["size"], b["state"]) for b in segment["blocks"]], [(2 * MIB, "inactive")])
+        self.assertEqual(stat("inactive_split.all.current"), 0)
+        self.assertEqual(stat("inactive_split_bytes.all.current"), 0)
+
+    def test_statistics_count_every_request(self):
+        names = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
+        torch.npu.reset_peak_memory_stats()
+        before = torch.npu.memory_stats()
+        for _ in range(100):
+            block(700)
+        pair = [block(700), block(700)]
+        del pair
+        after = torch.npu.memory_stats()
+        for name, each in zip(names, (1, 1, KIB, KIB, 700), strict=True):
+            for pool in ("all", "small_pool"):
+                change = {k: after[f"{name}.{pool}.{k}"] - before[f"{name}.{pool}.{k}"] for k in ("allocated", "freed")}
+                self.assertEqual(change, {"allocated": 102 * each, "freed": 102 * each}, name)
+                self.assertEqual(after[f"{name}.{pool}.current"], before[f"{name}.{pool}.current"])
+                self.assertEqual(after[f"{name}.{pool}.peak"], before[f"{name}.{pool}.current"] + 2 * each)
+
+    def test_they_are_joined_for_a_larger_request(self):
+        parts = [block(64 * KIB) for _ in range(32)]  # a whole segment
+        parts.sort(key=lambda t: t.data_ptr())
+        segments, start = stat("segment.all.current"), parts[8].data_ptr()
+        del parts[8:16]
+        self.assertEqual(block(512 * KIB).data_ptr(), start)
+        self.assertEqual(stat("segment.all.current"), segments)
+
+    def test_empty_cache_takes_them(self):
+        reserved = torch.npu.memory_reserved()
+        for size in (1, 600, 5 * KIB, 64 * KIB):
+            block(size)
+        torch.npu.empty_cache()
+        self.assertEqual(torch.npu.memory_reserved(), reserved)
+
+    def test_streams_do_not_share_them(self):
+        side = torch.npu.Stream()
+        pointer = block(KIB).data_ptr()
+        with torch.npu.stream(side):
+            other = block(KIB)
+        self.assertNotEqual(other.data_ptr(), pointer)
+        self.assertEqual(block(KIB).data_ptr(), pointer)
+
+    def test_with_history(self):
+        block(3 * KIB)
+        torch.npu.memory._record_memory_history()
+        try:
+            block(3 * KIB)
+            actions = [e["action"] for e in torch.npu.memory._snapshot()["device_traces"][0]]
+        finally:
+            torch.npu.memory._record_memory_history(enabled=None)
+        self.assertEqual(actions[-3:], ["alloc", "free_requested", "free_completed"])
+
+
 class TestStreams(AllocatorCase):
     def busy(self):
         work = torch.ones(1500, 1500, device="npu")
@@ -238,6 +311,19 @@ assert torch.npu.memory_reserved() < 700 << 20, torch.npu.memory_reserved() >> 2
 assert torch.npu.memory_stats()["num_alloc_retries"] == 0
 """,
             PYTORCH_NPU_ALLOC_CONF="garbage_collection_threshold:0.5",
+        )
+
+    def test_memory_is_freed_at_the_call_with_a_queue(self):
+        self.run_ok(
+            """
+e = lambda: torch.ones(4 << 20, device="npu")
+x = e()
+y = torch.cos(x) + 1                          # two commands, x belongs to the first
+before = torch.npu.memory_allocated()
+del x
+assert torch.npu.memory_allocated() == before - (16 << 20), (before, torch.npu.memory_allocated())
+""",
+            TASK_QUEUE_ENABLE="2",
         )
 
     def test_what_is_not_supported_is_refused(self):

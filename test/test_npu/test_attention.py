@@ -5,10 +5,11 @@ import unittest
 
 os.environ["NPU_FALLBACK"] = "0"
 
-import torch  # noqa: E402
-import torch.npu  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import torch
+import torch.npu
 
 DEVICE = "npu:0"
 

@@ -46,9 +46,7 @@ class TestCompileCache(unittest.TestCase):
         for i in range(*numbers):
             dims[:] = shape(i)
             operand[0] = lib.aclCreateTensorDesc(acl.FLOAT, 4, at[0], acl.ND)
-            lib.check(
-                lib.aclopCompileAndExecute(b"Neg", 1, at[1], at[2], 1, at[1], at[2], None, 0, 0, None, None)
-            )
+            lib.check(lib.aclopCompileAndExecute(b"Neg", 1, at[1], at[2], 1, at[1], at[2], None, 0, 0, None, None))
             lib.aclDestroyTensorDesc(operand[0])
         lib.check(lib.aclDestroyDataBuffer(data[0]))
 

@@ -62,8 +62,45 @@ class TestBoxes(TestCase):
         self.assertEqual(torch.npu_iou(half, torch.tensor([[0, 0, 10, 20.0]]).half().npu()).item(), 0.5, prec=5e-3)
         nothing = torch.zeros(1, 4).npu()
         self.assertEqual(torch.npu_iou(nothing, nothing).item(), 0.0)
+        with self.assertRaisesRegex(NotImplementedError, "npu_nms_with_mask.*Double"):
+            torch.npu_nms_with_mask(torch.zeros(1, 5).double().npu(), 0.5)
         with self.assertRaisesRegex(RuntimeError, "npu_iou.*shape"):
             torch.npu_iou(torch.zeros(3).npu(), nothing)
+
+    def test_iou_and_decode_gradients(self):
+        a, b = boxes_of(6), boxes_of(4, 3)
+        for op in (torch.npu_iou, torch.npu_ptiou):
+            for mode in (0, 1):
+                ca, cb = a.double().requires_grad_(), b.double().requires_grad_()
+                inner = (
+                    torch.min(ca[None, :, 2:], cb[:, None, 2:]) - torch.max(ca[None, :, :2], cb[:, None, :2])
+                ).clamp(min=0)
+                inner = inner.prod(2)
+                area_a, area_b = ((t[:, 2:] - t[:, :2]).prod(1) for t in (ca, cb))
+                expected = inner / (area_b[:, None] + 0 * inner if mode else area_a + area_b[:, None] - inner)
+                na, nb = a.npu().requires_grad_(), b.npu().requires_grad_()
+                out = op(na, nb, mode)
+                self.assertEqual(out, expected.float(), prec=1e-5)
+                expected.square().sum().backward()
+                out.square().sum().backward()
+                self.assertEqual(na.grad, ca.grad.float(), prec=1e-5)
+                self.assertEqual(nb.grad, cb.grad.float(), prec=1e-5)
+        rois, deltas = boxes_of(5), torch.randn(5, 4, generator=torch.Generator().manual_seed(8)) * 0.5
+        numbers = (0.1, 0.0, 0.2, 0.0, 0.5, 0.5, 2.0, 2.0, (40, 60), 0.5)
+        plain = torch.npu_bounding_box_decode(rois.npu(), deltas.npu(), *numbers)
+        n = deltas.npu().requires_grad_()
+        out = torch.npu_bounding_box_decode(rois.npu(), n, *numbers)
+        self.assertEqual(out, plain, prec=1e-4)
+        out.square().sum().backward()
+        step, numeric = 1e-2, torch.zeros(5, 4)
+        for i in range(5):
+            for k in range(4):
+                for sign in (1, -1):
+                    moved = deltas.clone()
+                    moved[i, k] += sign * step
+                    value = torch.npu_bounding_box_decode(rois.npu(), moved.npu(), *numbers).double().square().sum()
+                    numeric[i, k] += sign * value.item() / (2 * step)
+        self.assertEqual(n.grad / 1000, numeric / 1000, prec=0.2)
 
     @staticmethod
     def giou_reference(a, b, centred):

@@ -171,6 +171,25 @@ class TestFormats(TestCase):
         torch.npu.current_stream().wait_stream(side)
         self.assertTrue(torch.equal(z.cpu(), self.x * 2))
 
+    def test_between_devices(self):
+        for f in PRIVATE_4D:
+            y = self.x.npu().npu_format_cast(f)
+            other = y.to("npu:1")
+            self.assertTrue(torch.equal(other.cpu(), self.x))
+            target = torch.zeros_like(self.x).to("npu:1").npu_format_cast(f)
+            target.copy_(y)
+            self.assertEqual((target.get_npu_format(), torch.equal(target.cpu(), self.x)), (f, True))
+
+    def test_out_of_line_weights(self):
+        norm = torch.nn.BatchNorm2d(5).npu()
+        reference = torch.nn.BatchNorm2d(5)
+        x = self.x.npu().npu_format_cast(3).requires_grad_()
+        c = self.x.clone().requires_grad_()
+        norm(x).square().sum().backward()
+        reference(c).square().sum().backward()
+        self.assertEqual(x.grad, c.grad, prec=1e-3)
+        self.assertEqual(norm.running_var, reference.running_var, prec=1e-4)
+
     def test_errors(self):
         with self.assertRaisesRegex(RuntimeError, "NDC1HWC0.*5 dimensions"):
             self.x.npu().npu_format_cast(32)

@@ -107,13 +107,13 @@ class TestHost(TestCase):
         script = """import torch
 x = torch.tensor([1.5, 2.0]).npu()
 torch.npu_enque_tensor([x, x * 2], "a {} b")
-torch.npu_enque_tensor([], "end")
+torch.npu_enque_tensor([x.sum()], "end {} of {}")
 """
         lines = run_in_process(script).stdout.replace(" ", "").split("\n")
         self.assertEqual(lines[0], "a1.5000")
         self.assertIn("4", lines)
-        self.assertEqual(lines[-2], "end")
-        self.assertEqual(sum("Float" in line for line in lines), 2)
+        self.assertEqual(sum("Float" in line for line in lines), 3)
+        self.assertTrue(lines[-2].endswith("of{}"), lines)
 
     def test_hcom_allreduce(self):
         x = torch.zeros(2).npu()

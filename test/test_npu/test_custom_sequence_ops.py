@@ -143,6 +143,14 @@ class TestRecurrent(TestCase):
         with self.assertRaisesRegex(NotImplementedError, "bidirectional=1"):
             torch.npu_gru(*npu, seq, True, 1, 0.0, True, True, False)
 
+    def test_nothing(self):
+        w, h = torch.randn(10, 24).npu().requires_grad_(), torch.zeros(1, 0, 6).npu()
+        x = torch.zeros(5, 0, 4).npu()
+        out = torch.npu_lstm(x, w, torch.zeros(24).npu(), torch.empty(0).npu(), h, h, True, 1, 0.0, True, *[False] * 4)
+        self.assertEqual(out[0].shape, (5, 0, 6))
+        out[0].sum().backward()
+        self.assertEqual(w.grad.abs().sum().item(), 0.0)
+
 
 class TestAttention(TestCase):
     def reference(self, q, k, v, wq, wk, wv, wo, bq, bk, bv, bo, mask, heads, width, source, target, keep=None):
@@ -192,6 +200,36 @@ class TestAttention(TestCase):
             torch.npu_multi_head_attention(
                 q[:4], k, v, wq, wk, wv, mask.npu(), wo, *biases, None, heads, width, source, target, 0.0, True
             )
+
+
+class TestAttentionInHalf(TestCase):
+    def test_against_its_parts(self):
+        """In float16, operator by operator: the fused one rounds where these do."""
+        heads, width, length, batch = 4, 16, 8, 2
+        g = torch.Generator().manual_seed(3)
+
+        def half(*shape):
+            return (torch.rand(shape, generator=g) * 2 - 1).half().npu().npu_format_cast(29 if len(shape) == 2 else 2)
+
+        q, k, v = (half(batch * length, 64) for _ in range(3))
+        wq, wk, wv, wo = (half(64, 64) for _ in range(4))
+        mask = (torch.rand(batch, heads, length, length, generator=g) * 2 - 1).half().npu()
+        biases = [half(64) for _ in range(4)]
+
+        def by_heads(t):
+            return torch.npu_confusion_transpose(t, (0, 2, 1, 3), (batch, length, heads, width), False)
+
+        query = by_heads(torch.npu_linear(q, wq, biases[0]) * width**-0.5)
+        key, value = by_heads(torch.npu_linear(k, wk, biases[1])), by_heads(torch.npu_linear(v, wv, biases[2]))
+        soft = (query @ key.transpose(-1, -2) + mask).softmax(-1, dtype=torch.float32)
+        context = torch.npu_confusion_transpose(soft.half() @ value, (0, 2, 1, 3), (batch * length, 64), True)
+        expected = torch.npu_linear(context, wo, biases[3])
+        out = torch.npu_multi_head_attention(
+            q, k, v, wq, wk, wv, mask, wo, *biases, None, heads, width, length, length, 0.0, True
+        )
+        self.assertEqual(out[5].dtype, torch.float32)
+        self.assertRtolEqual(out[0], expected)
+        self.assertRtolEqual(out[5], soft)
 
 
 def bits_of(mask, n):

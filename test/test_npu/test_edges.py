@@ -271,6 +271,34 @@ class TestIntegers(EdgeCase):
         self.same(torch.fmod, x, y)
 
 
+class TestIndicesOutOfRange(EdgeCase):
+    def test_index_and_size_are_named(self):
+        x, i = torch.zeros(3, 4, device=DEVICE), torch.tensor([[0, 7]], device=DEVICE)
+        one = torch.ones(1, 2, device=DEVICE)
+        for name, function, size in (
+            ("gather", lambda: x.gather(0, i), 3),
+            ("index_select", lambda: x.index_select(1, i[0]), 4),
+            ("index", lambda: x[i[0]], 3),
+            ("index_put", lambda: x.clone().index_put((i[0],), torch.ones(4, device=DEVICE)), 3),
+            ("scatter", lambda: x.clone().scatter_(1, i, one), 4),
+            ("scatter_add", lambda: x.clone().scatter_add_(0, i, one), 3),
+            ("index_add", lambda: x.clone().index_add_(1, i[0], torch.ones(3, 2, device=DEVICE)), 4),
+            ("index_copy", lambda: x.clone().index_copy_(1, i[0], torch.ones(3, 2, device=DEVICE)), 4),
+            ("take", lambda: x.take(i * 2), 12),
+            ("embedding", lambda: F.embedding(i, x), 3),
+            ("cross_entropy", lambda: F.cross_entropy(x, torch.tensor([0, 7, 1], device=DEVICE)), 4),
+        ):
+            with self.subTest(name):
+                with self.assertRaises((RuntimeError, IndexError)) as caught:
+                    function()
+                    torch.npu.synchronize()
+                text = str(caught.exception)
+                self.assertRegex(text, r"\b7\b|\b14\b")
+                if name != "cross_entropy":  # upstream's text names the class alone
+                    self.assertRegex(text, rf"\b{size}\b")
+                self.assertEqual((torch.ones(2, device=DEVICE) + 1).tolist(), [2, 2])
+
+
 class TestDimensions(EdgeCase):
     def test_many(self):
         x = torch.randn([2, 1, 3, 1, 2, 2, 1, 2, 3, 1, 2])

@@ -38,6 +38,12 @@ UNINITIALISED = {
     "resize_",
     "resize_as_",
 }
+# Of one operand these look at the shape alone, or copy it, or upstream wants it on the host.
+TAKES_ANY_DEVICE = {
+    *("broadcast_tensors", "expand_as", "reshape_as", "view_as", "atleast_1d", "atleast_2d", "atleast_3d"),
+    *("resize_as_", "diagonal_scatter", "as_strided_scatter", "select_scatter", "slice_scatter"),
+    *("tensor_split", "_unsafe_masked_index", "nn.functional.ctc_loss"),
+}
 # Samples that are laid out in other ways too.
 LAYOUTS = 2
 # out= and in-place forms, views and errors do not differ by more than these.
@@ -146,6 +152,35 @@ class TestOperators(OpsCase):
                 values = op_checks.parts(error_input.sample_input)
                 self.error(tally, f"{number}", lambda given: op(given[0], *given[1], **given[2]), values)
         self.judge(tally, "errors", op.full_name, dtype, metered=False)
+
+    @ops([op for op in op_db if op.full_name not in TAKES_ANY_DEVICE], dtypes=OpDTypes.any_one)
+    def test_mixeddevices(self, device, dtype, op):
+        """An operand on the CPU among those on npu is refused, whether the operator falls back or not."""
+        tally = Tally()
+        with op_checks.quiet():
+            for name, values, _ in op_checks.samples_of(op, dtype, limit=6):
+                if self.expected(lambda given: op_checks.run_forward(op, given), values, tally) is None:
+                    continue
+                try:
+                    given = place(values, DEVICE)
+                    tensors = [t for t in pytree.tree_leaves(given) if is_tensor(t)]
+                    large = [t for t in tensors if t.dim()]
+                    if len(large) < 2 or not all(t.numel() for t in tensors):  # nothing is computed from no values
+                        continue
+                    last = large[-1:]
+                    mixed = pytree.tree_map(lambda t, last=last: t.cpu() if t is last[0] else t, given)
+                    op_checks.run_forward(op, mixed)
+                    torch.npu.synchronize()
+                    tally.bad(name, Wrong("operands on two devices are accepted"))
+                except Unsuited:
+                    tally.skipped += 1
+                except RuntimeError as error:
+                    if "device" in str(error).lower():
+                        tally.good()
+                    else:
+                        tally.bad(name, error)
+                op_checks.settle()
+        self.judge(tally, "mixeddevices", op.full_name, dtype, metered=False)
 
     def error(self, tally, name, call, values):
         try:

@@ -180,6 +180,13 @@ class TestPaddingAndBlocks(VisionTest):
                     self.same(F.pad(x.to("npu"), pads, mode), F.pad(x, pads, mode))
             self.both(lambda t: F.pad(t, pads, mode), torch.randn(size, dtype=torch.float64))  # noqa: B023
 
+    def test_channels_last_stays(self):
+        x = torch.randn(2, 3, 5, 6).contiguous(memory_format=torch.channels_last)
+        for mode in ("reflect", "replicate"):
+            y = F.pad(x.to("npu"), (1, 2, 0, 3), mode)
+            self.assertTrue(y.is_contiguous(memory_format=torch.channels_last), mode)
+            self.same(y, F.pad(x, (1, 2, 0, 3), mode))
+
     def test_out(self):
         x = torch.randn(2, 3, 5, 6)
         expected = torch.ops.aten.reflection_pad2d(x, (1, 2, 0, 3))
@@ -310,6 +317,22 @@ class TestLossesAndOthers(VisionTest):
                 ):
                     expected = [t.dtype for t in call(x, w)]
                     self.assertEqual([t.dtype for t in call(x.to("npu"), None if w is None else w.to("npu"))], expected)
+
+    def test_convolutions_by_the_names_of_the_cpu(self):
+        image, volume = torch.randn(2, 3, 8, 9), torch.randn(2, 3, 6, 7, 8)
+        filters, deep, bias = torch.randn(4, 3, 3, 2), torch.randn(4, 3, 3, 2, 2), torch.randn(4)
+        turned = torch.randn(3, 4, 3, 2)
+        aten = torch.ops.aten
+        for call, operands in (
+            (lambda x, w, b: aten.slow_conv_dilated2d(x, w, [3, 2], b, [2, 1], [1, 2], [2, 1]), (image, filters, bias)),
+            (lambda x, w, b: aten.slow_conv_dilated3d(x, w, [3, 2, 2], b, 1, 1, [1, 2, 2]), (volume, deep, bias)),
+            (lambda x, w, b: aten.slow_conv_transpose2d(x, w, [3, 2], b, 2, 1, 1, 1), (image, turned, bias)),
+            (lambda x, w, b: aten.slow_conv3d(x, w, [3, 2, 2], b, 2, 1), (volume, deep, bias)),
+            (lambda x, w, b: aten.thnn_conv2d(x, w, [3, 2], b, 2, 1), (image, filters, bias)),
+        ):
+            self.both(call, *(t.double() for t in operands))
+        with self.assertRaisesRegex(RuntimeError, "kernel_size"):
+            aten.slow_conv_dilated2d(image.to("npu"), filters.to("npu"), [2, 2])
 
     def test_convolution_of_int64(self):
         for dims, transposed in itertools.product((1, 2, 3), (False, True)):

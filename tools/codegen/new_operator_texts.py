@@ -8,7 +8,7 @@ from npu_operator import Argument, CannotWrite, Operator
 from torchgen import local
 from torchgen.api.types import DispatcherSignature
 
-__all__ = ["CannotWrite", "kernel", "simulator", "table_entry", "test"]
+__all__ = ["CannotWrite", "documentation", "kernel", "sample", "simulator", "table_entry", "test"]
 
 _SAMPLES = {"int": "1", "float": "0.5", "bool": "False", "ints": "[0]", "scalar": "2"}
 _READ = {
@@ -139,6 +139,28 @@ def kernel(operator: Operator) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def documentation(operator: Operator) -> str:
+    """The entry of torch/npu/_custom_op_texts.py."""
+    first = operator.tensors[0]
+    result = f"of ``{first}`` without the dimensions ``dim``" if operator.reduces else f"of the shape of ``{first}``"
+    described = {a.name: "a floating tensor" if a.kind == "tensor" else "see the formula" for a in operator.arguments}
+    described |= {a.name: "which dimensions are reduced" for a in operator.others if a.name == "dim"}
+    arguments = "".join(f'            "{name}": "{text}",\n' for name, text in described.items())
+    return (
+        f'    "{operator.base}": Doc(\n'
+        f'        "Computes ``{operator.reference}`` by the IR operator {operator.ir}.",\n'
+        f"        {{\n{arguments}        }},\n"
+        f'        "A tensor of the dtype of ``{first}``, {result}.",\n'
+        "    ),\n"
+    )
+
+
+def sample(operator: Operator) -> str:
+    """The line of test_custom_registry.py that calls the operator."""
+    values = ["f(4, 3)" if a.kind == "tensor" else _sample(a) for a in operator.arguments]
+    return f'    yield "{operator.base}", ({", ".join(values)},), {{}}\n'
 
 
 def simulator(operator: Operator) -> str:

@@ -306,10 +306,10 @@ class _Reader:
         name = function.func.name.name
         plain = [a.type for a in function.func.arguments.flat_non_out]
         for f in self.functions.values():
-            if f.func.name.name == name and not f.func.is_out_fn():
-                if [a.type for a in f.func.arguments.flat_all] == plain:
-                    self.claim(overload, where)
-                    return Give(where, function, f)
+            same = f.func.name.name == name and not f.func.is_out_fn()
+            if same and [a.type for a in f.func.arguments.flat_all] == plain:
+                self.claim(overload, where)
+                return Give(where, function, f)
         raise EntryError(f"{where}: `{overload}` has no functional overload with its arguments")
 
     def kernel(self, overload: str, symbol: Any, where: str) -> Kernel:

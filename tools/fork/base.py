@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tools.setup_helpers.env import BASE_VERSION, PYTHON, ROOT, BuildError, build_dir
+from tools.setup_helpers.env import BASE_VERSION, PYTHON, ROOT, BuildError, build_dir, parse_flag
 
 
 def download_dir() -> Path:
@@ -19,7 +19,7 @@ def download_dir() -> Path:
 
 
 def check(wheel: Path) -> None:
-    """Refuses a wheel that is not the CPU build of the pinned version for our Python and machine."""
+    """Refuses a wheel not of the pinned version for our Python and machine, and a CUDA build unless USE_NPU=0."""
     if not wheel.is_file():
         raise BuildError(f"--base-wheel {wheel}: no such file")
     try:
@@ -33,10 +33,12 @@ def check(wheel: Path) -> None:
         raise BuildError(f"{wheel} holds torch {found[1] if found else '?'}; the base is torch {BASE_VERSION}")
     if "+ascend" in found[1]:
         raise BuildError(f"{wheel} is a wheel of this fork; the base is upstream's")
-    if re.search(r"^cuda: Optional\[str\] = '", version, re.MULTILINE):
+    cuda = re.search(r"^cuda: Optional\[str\] = '", version, re.MULTILINE)
+    if cuda and parse_flag("USE_NPU", os.environ.get("USE_NPU", "1")):
         raise BuildError(
             f"{wheel} is a CUDA build; the base is the CPU build. Get torch-{BASE_VERSION}+cpu for "
-            f"cp{PYTHON[0]}{PYTHON[1]} and {platform.machine()} from PyTorch's CPU index, pass it as --base-wheel FILE"
+            f"cp{PYTHON[0]}{PYTHON[1]} and {platform.machine()} from PyTorch's CPU index, as --base-wheel FILE; "
+            "or build for a GPU host, without NPU: USE_NPU=0 USE_HCCL=0 USE_CUDA=1"
         )
     suffix = f".cpython-{PYTHON[0]}{PYTHON[1]}-{platform.machine()}-linux-gnu.so"
     if f"torch/_C{suffix}" not in names:

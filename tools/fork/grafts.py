@@ -10,13 +10,15 @@ A file of tools/fork/grafts/ holds the grafts of one subject, as TOML tables:
     anchor = '''...'''            # found exactly once in upstream's text, else the build fails
     text = '''...'''
 
-`@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build. Run as a program
+`@VERSION@`, `@BUILD_DEBUG@` and `@SWITCHES@` in a text stand for facts of the build, `@BASE_VERSION@` in an anchor for
+the base's full version (2.13.0+cpu, or a CUDA build's). Run as a program
 (`python -m tools.fork.grafts --write`) it renews the README's table of grafts.
 """
 
+import re
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.setup_helpers.env import BASE_VERSION, OWN_SWITCHES, ROOT, VERSION, BuildError, Switches
@@ -98,9 +100,12 @@ def apply(text: str, grafts: list[Graft]) -> str:
 def grafted_files(base: Path, switches: Switches, folder: Path = FOLDER) -> dict[str, bytes]:
     """The new content of every upstream file that has grafts under these switches."""
     facts = {"@VERSION@": VERSION, "@BUILD_DEBUG@": str(switches["DEBUG"]), "@SWITCHES@": switches.text()}
+    version = base / "torch" / "version.py"
+    found = re.search(r"^__version__ = '([^']*)'", version.read_text(), re.MULTILINE) if version.is_file() else None
     by_file: dict[str, list[Graft]] = {}
     for graft in read(folder):
         if graft.applies(switches):
+            graft = replace(graft, anchor=graft.anchor.replace("@BASE_VERSION@", found[1] if found else BASE_VERSION))
             by_file.setdefault(graft.file, []).append(graft)
     result = {}
     for name, grafts in by_file.items():

@@ -2,7 +2,8 @@
 
 import os
 import platform
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,9 @@ BASE_SWITCHES = {
     "USE_XNNPACK": True,
     "BUILD_BREAKPAD": False,
 }
+
+# What differs in upstream's CUDA wheels, which a build with USE_NPU=0 may take as its base.
+CUDA_BASE_SWITCHES = {**BASE_SWITCHES, "USE_CUDA": True, "USE_NCCL": True}
 
 _TRUE = {"1", "ON", "YES", "TRUE", "Y"}
 _FALSE = {"0", "OFF", "NO", "FALSE", "N", ""}
@@ -68,28 +72,31 @@ class Switches:
     own: dict[str, bool]
     max_jobs: int
     notices: tuple[str, ...] = ()
+    base: dict[str, bool] = field(default_factory=lambda: dict(BASE_SWITCHES))
 
     @classmethod
     def read(cls, environ=None) -> "Switches":
         """Takes the switches from the environment; BuildError for a malformed value."""
         environ = os.environ if environ is None else environ
         own = {name: parse_flag(name, environ.get(name, str(int(default)))) for name, default in OWN_SWITCHES.items()}
+        cuda = re.search(r"\+cu\d", os.path.basename(environ.get("BASE_WHEEL", "")))
+        base = CUDA_BASE_SWITCHES if cuda else BASE_SWITCHES
         notices = [
             f"{name}={int(asked)} has no effect: the base wheel was built with {name}={int(settled)}"
-            for name, settled in BASE_SWITCHES.items()
+            for name, settled in base.items()
             if name in environ and (asked := parse_flag(name, environ[name])) != settled
         ]
         jobs = environ.get("MAX_JOBS", "")
         if jobs and not (jobs.isdigit() and int(jobs) > 0):
             raise BuildError(f"MAX_JOBS={jobs}: expected a positive number")
-        return cls(own, int(jobs or os.cpu_count() or 1), tuple(notices))
+        return cls(own, int(jobs or os.cpu_count() or 1), tuple(notices), dict(base))
 
     def __getitem__(self, name: str) -> bool:
         return self.own[name]
 
     def text(self) -> str:
         """All switches in one line, for `torch.__config__.show()`."""
-        return ", ".join(f"{name}={int(value)}" for name, value in {**self.own, **BASE_SWITCHES}.items())
+        return ", ".join(f"{name}={int(value)}" for name, value in {**self.own, **self.base}.items())
 
     def variant(self) -> str:
         """The name of the folder for objects: each variant of the compile flags has its own, so none is built twice."""

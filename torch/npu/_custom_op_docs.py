@@ -1,5 +1,6 @@
 r"""Documentation of the ``torch.npu_*`` operators, put together from what is said here and from their schemas."""
 
+import textwrap
 from typing import NamedTuple
 
 
@@ -11,7 +12,10 @@ class Doc(NamedTuple):
 
 
 _FLOAT = "float16, bfloat16, float32 or float64"
+_SINGLE = "float16, bfloat16 or float32"
 _BOX = f"boxes of shape (n, 4), corners ``x1, y1, x2, y2``; {_FLOAT}"
+
+_RAISES = "RuntimeError: shapes do not fit. NotImplementedError: the dtype is not supported. The texts name them."
 
 # What arguments mean wherever they occur.
 COMMON = {
@@ -94,15 +98,18 @@ def doc_of(name: str) -> str:
             arguments.append(f"{a.name}={a.default_value!r}" if a.has_default_value() else a.name)
             described.setdefault(a.name, a.type)
         lines.append(f"{name}({', '.join(arguments)})")
-    lines += ["", doc.text, "", "Args:"]
+    lines += ["", *textwrap.wrap(doc.text, 100), "", "Args:"]
     for argument, kind in described.items():
         text = doc.args.get(argument) or COMMON.get(argument)
         if text is None:
             raise KeyError(f"argument {argument} of {name} has no description")
-        lines.append(f"    {argument} ({_kind(str(kind))}): {text}")
-    lines += ["", "Returns:", f"    {doc.returns}", "", "Raises:"]
-    lines.append(f"    {doc.raises or 'RuntimeError: shapes or dtypes do not fit; the text names them.'}")
+        lines += _hanging(f"{argument} ({_kind(str(kind))}): {text}", more="    ")
+    lines += ["", "Returns:", *_hanging(doc.returns), "", "Raises:", *_hanging(doc.raises or _RAISES)]
     return "\n".join(lines)
+
+
+def _hanging(text: str, more: str = "") -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    " + more)
 
 
 def _kind(text: str) -> str:

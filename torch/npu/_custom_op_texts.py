@@ -1,6 +1,6 @@
 r"""What the ``torch.npu_*`` operators compute: formats, shapes, layers, object detection."""
 
-from ._custom_op_docs import _BOX, _FLOAT, Doc
+from ._custom_op_docs import _BOX, _FLOAT, _SINGLE, Doc
 
 _FORMATS = "0 NCHW, 1 NHWC, 2 ND, 3 NC1HWC0, 4 FRACTAL_Z, 29 FRACTAL_NZ, 30 NCDHW, 32 NDC1HWC0, 33 FRACTAL_Z_3D"
 _X = {"self": "any tensor", "input": "any tensor"}
@@ -12,13 +12,13 @@ _CONV = {
 }
 _TRANSPOSED = {**_CONV, "weight": "of shape (in channels, out channels / groups, window ...)"}
 _GRADS = "The gradients of input, weight and bias."
-_ROTATED = f"rotated boxes of shape (batch, 5, n): centre, size and angle in degrees, or corners and angle; {_FLOAT}"
+_ROTATED = f"rotated boxes of shape (batch, 5, n): centre, size and angle in degrees, or corners and angle; {_SINGLE}"
 _ROIS = "of shape (n, 5): index of the image, then corners in the image's pixels"
 _PS_ROIS = "of shape (batch, 5, n): index of the image, then corners"
 _MODE = "0: intersection over union; 1: intersection over the area of {}"
 _END = "0: corners as they are; 1: the last pixel is inside; 2: aligned by half a pixel"
 _DEFORM = {
-    "input": f"of shape (batch, in channels, h, w); {_FLOAT}",
+    "input": f"of shape (batch, in channels, h, w); {_SINGLE}",
     "weight": "of shape (out channels, in channels / groups, kh, kw)",
     "offset": "of shape (batch, 3 * deformable_groups * kh * kw, out h, out w): all x displacements, all y, all masks",
     "kernel_size": "kh and kw",
@@ -327,13 +327,13 @@ DOCS = {
     ),
     "npu_nms_with_mask": Doc(
         "Non-maximum suppression that keeps all boxes and says which survive.",
-        {"input": f"boxes and scores of shape (n, 5); {_FLOAT}"},
+        {"input": f"boxes and scores of shape (n, 5); {_SINGLE}"},
         "Boxes and scores by falling score (n, 5), their indices (int32), and 1 for each that survives (uint8).",
     ),
     "npu_nms_v4": Doc(
         "Indices of boxes by falling score, without those that overlap a better one.",
         {
-            "self": _BOX,
+            "self": f"boxes of shape (n, 4), any two opposite corners; {_SINGLE}",
             "scores": "of shape (n)",
             "max_output_size": "the most boxes to select",
             "scores_threshold": "a tensor of one element: boxes need a higher score",
@@ -347,7 +347,7 @@ DOCS = {
         "known on the "
         "device, so the host waits.",
         {
-            "self": f"of shape (n, 5); {_FLOAT}",
+            "self": f"of shape (n, 5); {_SINGLE}",
             "scores": "of shape (n)",
             "scores_threshold": "boxes need a higher score",
             "max_output_size": "the most boxes to select, -1 for all",
@@ -358,7 +358,7 @@ DOCS = {
     "npu_batch_nms": Doc(
         "Non-maximum suppression for each class of each image, then the best of all classes.",
         {
-            "self": "boxes of shape (batch, n, q, 4), q being 1 or the number of classes",
+            "self": f"boxes of shape (batch, n, q, 4), q being 1 or the number of classes; {_SINGLE}",
             "scores": "of shape (batch, n, classes)",
             "score_threshold": "boxes need a higher score",
             "max_size_per_class": "the most boxes of a class",
@@ -466,7 +466,7 @@ DOCS = {
     "npu_roi_align": Doc(
         "Averages of bilinear samples over the cells of regions.",
         {
-            "self": f"features of shape (n, c, h, w); {_FLOAT}",
+            "self": f"features of shape (n, c, h, w); {_SINGLE}",
             "rois": _ROIS,
             "pooled_height": "cells from top to bottom",
             "pooled_width": "cells from left to right",
@@ -491,7 +491,7 @@ DOCS = {
     "npu_ps_roi_pooling": Doc(
         "Averages over the cells of regions, each cell from channels of its own.",
         {
-            "self": "features of shape (n, output_dim * group_size^2, h, w)",
+            "self": f"features of shape (n, output_dim * group_size^2, h, w); {_SINGLE}",
             "rois": _PS_ROIS,
             "group_size": "cells in each direction",
             "output_dim": "channels of the result",

@@ -51,7 +51,7 @@ struct Block {
   Block* prev = nullptr;      // neighbours in the segment
   Block* next = nullptr;
   bool allocated = false;
-  bool hot = false;       // see Note [Hot blocks]
+  bool hot = false;         // see Note [Hot blocks]
   Block* colder = nullptr;  // the next hot block of the same size
   int event_count = 0;
   BlockTree::iterator where;           // in the pool's tree while the block is free

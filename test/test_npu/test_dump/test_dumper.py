@@ -117,6 +117,16 @@ class TestFile(DumpCase):
         self.assertEqual(attributes(path, "/mul/1/output/output")["DeviceType"], "npu")
         np.testing.assert_array_equal(data(path, "/mul/1/output/output"), np.full((2, 3), 2, np.float16))
 
+    @unittest.skipUnless(hasattr(torch, "npu_format_cast"), "needs private formats")
+    def test_private_formats(self):
+        x = torch.randn(20, 33)
+        y = torch.npu_format_cast(x.npu(), 29)
+        _, path = self.dump(lambda: y + 1)
+        self.assertEqual(attributes(path, "/add/1/input/self")["FormatType"], "FRACTAL_NZ")
+        np.testing.assert_array_equal(data(path, "/add/1/input/self"), x.numpy())
+        replayed = torch.utils.dumper.replay(path, "/add/1", "npu")["output"]
+        self.assertTrue(torch.equal(replayed.cpu(), x + 1))
+
     def test_threads(self):
         x = torch.ones(3)
 
@@ -324,10 +334,10 @@ class TestErrors(DumpCase):
             "with torch.utils.dumper(use_dump=True, dump_path='killed.h5'):\n"
             "    for i in range(10**9):\n"
             "        x = (x @ x).softmax(0) + x\n"
-            "        if i == 400:\n"
+            "        if i == 100:\n"
             "            print('go', flush=True)\n"
         )
-        for delay in (0.0, 0.05, 0.3):
+        for delay in (0.0, 0.1):
             process = subprocess.Popen([sys.executable, script], cwd=self.folder, stdout=subprocess.PIPE)
             process.stdout.readline()
             time.sleep(delay)
@@ -335,10 +345,10 @@ class TestErrors(DumpCase):
             process.wait()
             process.stdout.close()
             found = calls(self.folder / "killed.h5")
-            self.assertGreaterEqual(len(found), 200)
-            for call in found[:-1]:
-                name = "output"
-                self.assertEqual(data(self.folder / "killed.h5", f"{call}/output/{name}").shape, (50, 50))
+            self.assertGreater(len(found), 20)
+            with h5py.File(self.folder / "killed.h5") as file:
+                shapes = {file[call]["output"]["output"][()].shape for call in found[:-1]}
+            self.assertEqual(shapes, {(50, 50)})
 
     def test_full_disk(self):
         disk = os.statvfs(self.folder)

@@ -1,18 +1,22 @@
 """USE_DUMP: what a build with and without it brings, with and without NPU."""
 
 import os
+import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 try:
-    from tools.fork import overlay
-    from tools.setup_helpers.env import Switches, build_dir
+    from tools.fork import base, grafts, overlay
+    from tools.setup_helpers.env import BuildError, Switches, build_dir
 
     BASE = build_dir() / "base"
 except ImportError:
@@ -78,11 +82,38 @@ class TestSwitch(unittest.TestCase):
         done = self.run_python(home / "msaccucmp.pyc", "compare", "-m", "again.h5", "-g", "model_gpu.h5")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_cuda_wheel_as_base(self):
+        """A build for a GPU host may start from upstream's CUDA wheel; one with NPU may not."""
+        version = "__version__ = '2.13.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\n"
+        path = self.site / "torch-2.13.0+cu130-cp311.whl"
+        suffix = f".cpython-311-{platform.machine()}-linux-gnu.so"
+        with zipfile.ZipFile(path, "w") as out:
+            out.writestr("torch/version.py", version)
+            out.writestr(f"torch/_C{suffix}", "")
+        environment = {"USE_NPU": "0", "USE_CUDA": "1", "USE_NCCL": "0", "BASE_WHEEL": str(path)}
+        with mock.patch.dict(os.environ, environment):
+            base.check(path)
+            switches = Switches.read()
+        self.assertEqual([notice.split()[0] for notice in switches.notices], ["USE_NCCL=0"])
+        self.assertIn("USE_CUDA=1", switches.text())
+        with mock.patch.dict(os.environ, USE_NPU="1"), self.assertRaisesRegex(BuildError, "CUDA build.*USE_NPU=0"):
+            base.check(path)
+        tree = self.site / "base"
+        shutil.copytree(BASE / "torch" / "utils", tree / "torch" / "utils", ignore=lambda *_: ["data", "benchmark"])
+        for name in ("__init__.py", "__config__.py"):
+            shutil.copy(BASE / "torch" / name, tree / "torch" / name)
+        (tree / "torch" / "version.py").write_text(version)
+        text = grafts.grafted_files(tree, switches)["torch/version.py"].decode()
+        self.assertIn("__version__ = '2.13.0+ascend'", text)
+        self.assertIn("cuda: Optional[str] = '13.0'", text)
+
     def test_without(self):
         names = self.lay(USE_NPU=0, USE_DUMP=0)
         self.assertFalse([name for name in names if "dumper" in name or "msaccucmp" in name])
         done = self.run_python("-c", "import torch; torch.utils.dumper(use_dump=True)")
-        self.assertRegex(done.stderr, r"RuntimeError: torch.utils.dumper is not in this build .*USE_DUMP=1 bash build.sh")
+        self.assertRegex(
+            done.stderr, r"RuntimeError: torch.utils.dumper is not in this build .*USE_DUMP=1 bash build.sh"
+        )
 
 
 if __name__ == "__main__":

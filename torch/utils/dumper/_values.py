@@ -18,7 +18,6 @@ _NAMES = {value: name for name, value in _DTYPES.items()}
 for _name in ("float32", "float64", "float16", "int64", "int32", "int16", "complex64", "complex128", "complex32"):
     _NAMES[_DTYPES[_name]] = _name  # not the second names float, half, ...
 STATISTICS = ("min", "max", "mean", "std", "norm", "count", "nan", "inf")
-_get_format = None
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -33,19 +32,26 @@ def dtype_of(name: str) -> torch.dtype:
 
 def format_name(tensor: torch.Tensor) -> str:
     """The format that the device stores the tensor in: ND, NCHW, NC1HWC0, ...; the data in the file is logical."""
-    global _get_format
-    if tensor.device.type != "npu":
+    if tensor.device.type != "npu" or not hasattr(torch, "get_npu_format") or not storable(tensor):
         return "ND"
-    if _get_format is None:
-        getter = getattr(torch.npu, "get_npu_format", None)
-        _get_format = getter if getter is not None else (lambda _: "ND")
-    try:
-        return _FORMATS.get(found := _get_format(tensor), str(found))
-    except RuntimeError:
-        return "ND"
+    number = torch.get_npu_format(tensor)
+    return _FORMATS.get(number, str(number))
 
 
-_FORMATS = {-1: "ND", 0: "NCHW", 1: "NHWC", 2: "ND", 3: "NC1HWC0", 4: "FRACTAL_Z", 12: "NC1HWC0_C04", 29: "FRACTAL_NZ"}
+# AscendCL's numbers of formats.
+_FORMATS = {
+    0: "NCHW",
+    1: "NHWC",
+    2: "ND",
+    3: "NC1HWC0",
+    4: "FRACTAL_Z",
+    12: "NC1HWC0_C04",
+    27: "NDHWC",
+    29: "FRACTAL_NZ",
+    30: "NCDHW",
+    32: "NDC1HWC0",
+    33: "FRACTAL_Z_3D",
+}
 
 
 def tensor_kind(tensor: torch.Tensor) -> str:

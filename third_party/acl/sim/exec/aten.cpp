@@ -62,8 +62,17 @@ class Reader {
   // How many outputs were handed to the kernel.
   size_t outputs() const { return output_; }
 
+  // Some kernels give the conjugate and mark it so (lu_solve from the right); memory has no marks.
+  void resolve() {
+    for (at::Tensor& t : written_) {
+      if (!t.is_conj()) continue;
+      t._set_conj(false);
+      at::conj_physical_(t);
+    }
+  }
+
   c10::IValue next(const c10::Argument& argument) {
-    if (argument.is_out()) return c_.out(output_++);
+    if (argument.is_out()) return written_.emplace_back(c_.out(output_++));
     if (is_left_out(argument)) return {};
     const c10::Type& type = inner(*argument.real_type());
     const bool optional = argument.type()->kind() == TypeKind::OptionalType;
@@ -169,6 +178,7 @@ class Reader {
 
   OpContext& c_;
   size_t input_ = 0, output_ = 0;
+  std::vector<at::Tensor> written_;
 };
 
 }  // namespace
@@ -200,6 +210,7 @@ void AtenOp::run(OpContext& c) const {
   size_t output = reader.outputs();
   if (output == 0 && c.num_outputs() == 1) c.place_next_allocation(0);
   op_.callBoxed(&stack);
+  reader.resolve();
   const auto give = [&](const at::Tensor& result) {
     if (result.defined()) c.set_out(output, result.resolve_conj().resolve_neg());
     ++output;

@@ -6,9 +6,11 @@
 // Note [Aten operators]
 // Their operands and attributes follow from the overload's schema, its arguments taken in order without those that are
 // out= tensors, devices, layouts, memory formats and pin_memory:
-// - a tensor is an input, absent if undefined; a list of tensors is an attribute of its name with 1 for each tensor that
+// - a tensor is an input, absent if undefined; a list of tensors is an attribute of its name with 1 for each tensor
+// that
 //   is given and 0 for each that is not, and its given tensors as inputs;
-// - a number (Scalar, float) is a host input, since attributes are fp32; a list of them is an int attribute of its name,
+// - a number (Scalar, float) is a host input, since attributes are fp32; a list of them is an int attribute of its
+// name,
 //   how many, and as many inputs;
 // - int, bool, str, dtype and lists of ints or bools are attributes of the argument's name, left out if None;
 // - a generator is a host input of two int64, seed and offset.
@@ -38,7 +40,8 @@ class AtenOp {
   static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, [](::acl_sim::OpContext& c) { aten_##TYPE.run(c); })
 
 // As above, but FN(OpContext&, const torch::jit::Stack& results) fills the outputs.
-#define SIM_ATEN_THEN(TYPE, OVERLOAD, FN) \
-  static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, [](::acl_sim::OpContext& c) { FN(c, aten_##TYPE.call(c)); })
+#define SIM_ATEN_THEN(TYPE, OVERLOAD, FN)                     \
+  static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, \
+                                             [](::acl_sim::OpContext& c) { FN(c, aten_##TYPE.call(c)); })
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")

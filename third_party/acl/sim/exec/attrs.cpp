@@ -3,6 +3,7 @@
 #include "exec/compile.h"
 
 #include <cmath>
+#include <charconv>
 #include <cstring>
 
 namespace acl_sim {
@@ -109,11 +110,18 @@ int64_t CompiledAttrs::integer(std::string_view name, int64_t otherwise) const {
   return one<int64_t>(*entry);
 }
 
+// Attributes are fp32. What is computed in fp64 takes the decimal number that the attribute stands for (1e-5, 0.1), not
+// the digits that fp32 adds to it.
 double CompiledAttrs::real(std::string_view name, double otherwise) const {
   const Entry* entry = find(name);
   if (!entry) return otherwise;
   if (entry->type != AttrType::Float) refuse(*entry, "float");
-  return one<float>(*entry);
+  const float value = one<float>(*entry);
+  char digits[64];
+  double decimal = value;
+  const auto written = std::to_chars(digits, digits + sizeof digits, value);
+  std::from_chars(digits, written.ptr, decimal);
+  return decimal;
 }
 
 std::string CompiledAttrs::text(std::string_view name, const std::string& otherwise) const {

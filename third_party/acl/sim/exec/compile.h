@@ -68,8 +68,8 @@ struct CompiledOp {
   bool host_inputs = false;  // some input comes by value
   uint64_t hash = 0;
   std::vector<uint64_t> key;
-  bool kept = false;                      // never evicted; under the lock of its part of the cache
-  mutable std::atomic<uint64_t> used{0};  // the cache's generation at its last use
+  bool kept = false;                           // never evicted; under the lock of its part of the cache
+  mutable std::atomic<uint64_t> used{0};       // the cache's generation at its last use
   mutable std::atomic<Frame*> frame{nullptr};  // tensors kept for the next execution, see context.cpp
 
   const Operand& operand(size_t i) const { return i < inputs.size() ? inputs[i] : outputs[i - inputs.size()]; }

@@ -2,9 +2,9 @@
 // Finding the compiled operator for a launch.
 //
 // Note [Compile cache]
-// The key is the launch as the caller describes it, as a row of 64-bit words; one table holds all compiled operators. In
-// front of it each thread has two small ones of what it used last: by the stamps of descriptors that are launched again
-// and again, without looking inside, and by key.
+// The key is the launch as the caller describes it, as a row of 64-bit words; one table holds all compiled operators.
+// In front of it each thread has two small ones of what it used last: by the stamps of descriptors that are launched
+// again and again, without looking inside, and by key.
 //
 // Note [Eviction]
 // When the table is full, operators that were not used since the last time are taken out of it, and the generation

@@ -249,8 +249,7 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
   const size_t operand = op_.inputs.size() + i;
   forget_placement();
   // A result with other strides that was placed in the output's memory would be overwritten while it is read.
-  if (!result.is_contiguous() && op_.outputs[i].elements > 0 &&
-      result.storage().data() == launch_.operand(operand)) {
+  if (!result.is_contiguous() && op_.outputs[i].elements > 0 && result.storage().data() == launch_.operand(operand)) {
     set_out(i, result.clone(at::MemoryFormat::Contiguous));
     return;
   }

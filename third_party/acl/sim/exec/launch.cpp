@@ -46,8 +46,7 @@ void check_call(const Description& d, const void* input_buffers, const void* out
 
 inline const aclDataBuffer& checked_buffer(const CompiledOp& op, const Operand& operand, size_t i,
                                            const aclDataBuffer* buffer) {
-  const bool fine =
-      buffer && buffer->valid() && buffer->size >= operand.bytes && (buffer->data || operand.bytes == 0);
+  const bool fine = buffer && buffer->valid() && buffer->size >= operand.bytes && (buffer->data || operand.bytes == 0);
   if (__builtin_expect(!fine, 0)) refuse_buffer(op, i, buffer);
   return *buffer;
 }
@@ -73,8 +72,9 @@ void take_host_operands(const CompiledOp& op, OpLaunch& launch, const aclDataBuf
     const auto& operand = op.inputs[i];
     if (!operand.host || operand.absent) continue;
     const auto& constant = descs[i]->constant;
-    const void* from =
-        constant.size() >= operand.bytes && !constant.empty() ? constant.data() : checked_buffer(op, operand, i, inputs[i]).data;
+    const void* from = constant.size() >= operand.bytes && !constant.empty()
+                           ? constant.data()
+                           : checked_buffer(op, operand, i, inputs[i]).data;
     if (operand.bytes) std::memcpy(room + at, from, operand.bytes);
     if (launch.spill) {
       launch.spill->operands[i] = room + at;

@@ -96,8 +96,9 @@ constexpr DtypeSet kIntTypes =
     detail::dtype_bits(ACL_INT8, ACL_INT16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_UINT16, ACL_UINT32, ACL_UINT64);
 constexpr DtypeSet kRealTypes = kFloatTypes | kIntTypes;
 constexpr DtypeSet kNumericTypes = kRealTypes | detail::dtype_bits(ACL_COMPLEX32, ACL_COMPLEX64, ACL_COMPLEX128);
-constexpr DtypeSet kAllTypes =  // bool too, and fp8, which can be moved and cast
-    kNumericTypes | detail::dtype_bits(ACL_BOOL, ACL_FLOAT8_E5M2, ACL_FLOAT8_E4M3FN);
+constexpr DtypeSet kComputeTypes = kNumericTypes | detail::dtype_bits(ACL_BOOL);
+constexpr DtypeSet kAllTypes =  // fp8 too, which can be moved, cast and compared, but not computed with
+    kComputeTypes | detail::dtype_bits(ACL_FLOAT8_E5M2, ACL_FLOAT8_E4M3FN);
 
 // Runs without tensors when every operand is contiguous, plainly stored, of one size, and small: a, b, ... are
 // aliases, n the element count. All operands have the given dtype, except that a function given to tiny_to_bool writes

@@ -96,7 +96,8 @@ SIM_OP(Elu).inputs(4).dtypes(kFloatTypes).run(elu);
 void elu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false), x);
+  at::cpu::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false),
+                            x);
 }
 SIM_OP(EluGradV2).inputs(5).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(elu_grad);
 

@@ -7,6 +7,7 @@
 
 #include <c10/util/DimVector.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace acl_sim {
@@ -77,10 +78,30 @@ void pack(OpContext& c) {
 SIM_OP(Pack).inputs(1, kManyInputs).dtypes(kAllTypes).attrs({"axis:int", "N:int"}).run(pack);
 
 // dims, value
-void fill(OpContext& c) { c.out(0).fill_(c.in_scalar(1)); }
+// Small outputs are filled without a trip through ATen.
+constexpr size_t kFewBytes = size_t{64} << 10;
+
+void fill(OpContext& c) {
+  const Tensor y = c.out(0), value = c.in(1);
+  const size_t bytes = y.nbytes(), item = y.itemsize();
+  if (bytes > kFewBytes || bytes == 0 || value.numel() != 1 || value.scalar_type() != y.scalar_type()) {
+    y.fill_(c.in_scalar(1));
+    return;
+  }
+  auto* data = static_cast<char*>(y.mutable_data_ptr());
+  std::memcpy(data, value.const_data_ptr(), item);
+  for (size_t done = item; done < bytes; done *= 2) std::memcpy(data + done, data, std::min(done, bytes - done));
+}
 SIM_OP(Fill).inputs(2).dtypes(kAllTypes).run(fill);
 
-void zeros(OpContext& c) { c.out(0).zero_(); }
+void zeros(OpContext& c) {
+  const Tensor y = c.out(0);
+  if (const size_t bytes = y.nbytes(); bytes > kFewBytes) {
+    y.zero_();
+  } else if (bytes > 0) {
+    std::memset(y.mutable_data_ptr(), 0, bytes);
+  }
+}
 SIM_OP(ZerosLike).inputs(0, 1).dtypes(kAllTypes).run(zeros);
 void ones(OpContext& c) { c.out(0).fill_(1); }
 SIM_OP(OnesLike).inputs(0, 1).dtypes(kAllTypes).run(ones);

@@ -15,7 +15,7 @@ using at::Tensor;
   SIM_OP(TYPE).inputs(1).dtypes(DTYPES).run([](OpContext& c) { \
     const Tensor x = c.in_any(0);                              \
     Tensor y = out_for(c, x);                                  \
-    at::cpu::FN##_out(y, x);                                        \
+    at::cpu::FN##_out(y, x);                                   \
   })
 
 // Two operands that broadcast. FN is the name of an at::FN_out(out, a, b).
@@ -23,7 +23,7 @@ using at::Tensor;
   SIM_OP(TYPE).inputs(2).dtypes(DTYPES).run([](OpContext& c) { \
     const auto [a, b] = two(c);                                \
     Tensor y = out_for(c, a, b);                               \
-    at::cpu::FN##_out(y, a, b);                                     \
+    at::cpu::FN##_out(y, a, b);                                \
   })
 
 // The operands of a binary operator; a single host value adapts to the other's dtype.
@@ -77,8 +77,8 @@ UNARY(Frac, frac, kFloatTypes);
 UNARY(Sqrt, sqrt, kFloatAndComplex).tiny(tiny::unary<tiny::Sqrt>);
 UNARY(Neg, neg, kNumericTypes).tiny(tiny::unary<tiny::Neg>);
 UNARY(Abs, abs, kNumericTypes).tiny(tiny::unary<tiny::Abs>);
-UNARY(Angle, angle, kAllTypes);
-UNARY(Sgn, sgn, kAllTypes);
+UNARY(Angle, angle, kComputeTypes);
+UNARY(Sgn, sgn, kComputeTypes);
 UNARY(Sign, sign, kRealAndBool);
 UNARY(Floor, floor, kRealTypes);
 UNARY(Ceil, ceil, kRealTypes);
@@ -87,11 +87,11 @@ UNARY(Invert, bitwise_not, kIntAndBool);
 UNARY(SignBit, signbit, kRealAndBool);
 UNARY(IsPosInf, isposinf, kRealAndBool);
 UNARY(IsNegInf, isneginf, kRealAndBool);
-UNARY(LogicalNot, logical_not, kAllTypes);
+UNARY(LogicalNot, logical_not, kComputeTypes);
 
-BINARY(Add, add, kAllTypes).tiny(tiny::binary<tiny::Add>);
+BINARY(Add, add, kComputeTypes).tiny(tiny::binary<tiny::Add>);
 BINARY(Sub, sub, kNumericTypes).tiny(tiny::binary<tiny::Sub>);
-BINARY(Mul, mul, kAllTypes).tiny(tiny::binary<tiny::Mul>);
+BINARY(Mul, mul, kComputeTypes).tiny(tiny::binary<tiny::Mul>);
 BINARY(FloorMod, remainder, kRealTypes);
 BINARY(Mod, fmod, kRealTypes);
 // A single exponent has ways of its own (squares, roots); of integers it may be negative, which they refuse.
@@ -104,7 +104,7 @@ void power(OpContext& c) {
     at::pow_out(y, x, exponent);
   }
 }
-SIM_OP(Pow).inputs(2).dtypes(kAllTypes).run(power);
+SIM_OP(Pow).inputs(2).dtypes(kComputeTypes).run(power);
 BINARY(Maximum, maximum, kRealAndBool).tiny(tiny::binary<tiny::Maximum>);
 BINARY(Minimum, minimum, kRealAndBool).tiny(tiny::binary<tiny::Minimum>);
 BINARY(Fmax, fmax, kRealAndBool);
@@ -128,9 +128,9 @@ BINARY(BitwiseOr, bitwise_or, kIntAndBool);
 BINARY(BitwiseXor, bitwise_xor, kIntAndBool);
 BINARY(LeftShift, bitwise_left_shift, kIntTypes);
 BINARY(RightShift, bitwise_right_shift, kIntTypes);
-BINARY(LogicalAnd, logical_and, kAllTypes);
-BINARY(LogicalOr, logical_or, kAllTypes);
-BINARY(LogicalXor, logical_xor, kAllTypes);
+BINARY(LogicalAnd, logical_and, kComputeTypes);
+BINARY(LogicalOr, logical_or, kComputeTypes);
+BINARY(LogicalXor, logical_xor, kComputeTypes);
 BINARY(Equal, eq, kAllTypes).tiny_to_bool(tiny::compare<tiny::Equal>);
 BINARY(NotEqual, ne, kAllTypes).tiny_to_bool(tiny::compare<tiny::NotEqual>);
 BINARY(Less, lt, kRealAndBool).tiny_to_bool(tiny::compare<tiny::Less>);
@@ -193,7 +193,7 @@ void nan_to_num(OpContext& c) {
   Tensor y = out_for(c, x);
   at::cpu::nan_to_num_out(y, x, optional_real(c, 1), optional_real(c, 2), optional_real(c, 3));
 }
-SIM_OP(NanToNum).inputs(1, 4).dtypes(kAllTypes).run(nan_to_num);
+SIM_OP(NanToNum).inputs(1, 4).dtypes(kComputeTypes).run(nan_to_num);
 
 void logit(OpContext& c) {
   const Tensor x = c.in_any(0);

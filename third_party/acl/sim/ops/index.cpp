@@ -37,9 +37,9 @@ void gather_v2(OpContext& c) {
     const int64_t size = x.dim() == 0 ? 1 : x.size(axis);
     const Tensor wrong = index.masked_select(index.lt(0).logical_or_(index.ge(size)));
     if (wrong.numel() == 0) throw;
-    throw OpError(ACL_ERROR_RT_AICORE_EXCEPTION,
-                  "index " + std::to_string(wrong[0].item<int64_t>()) + " is out of bounds for dimension " +
-                      std::to_string(axis) + " with size " + std::to_string(size));
+    throw OpError(ACL_ERROR_RT_AICORE_EXCEPTION, "index " + std::to_string(wrong[0].item<int64_t>()) +
+                                                     " is out of bounds for dimension " + std::to_string(axis) +
+                                                     " with size " + std::to_string(size));
   }
 }
 SIM_OP(GatherV2).inputs(3).dtypes({kAllTypes, kIndexTypes, kIndexTypes}).run(gather_v2);
@@ -193,7 +193,7 @@ void is_in(OpContext& c) {
   const at::ScalarType dtype = at::result_type(elements, tests);
   Tensor y = c.out(0);
   at::cpu::isin_out(y, elements.to(dtype), tests.to(dtype), c.attrs().boolean("assume_unique", false),
-               c.attrs().boolean("invert", false));
+                    c.attrs().boolean("invert", false));
 }
 SIM_OP(IsIn).inputs(2).dtypes(kAllTypes).attrs({"assume_unique:bool", "invert:bool"}).run(is_in);
 

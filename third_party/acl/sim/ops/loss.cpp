@@ -51,7 +51,7 @@ void nll_loss_grad(OpContext& c) {
     at::cpu::nll_loss2d_backward_out(dx, dy, x, target, weight, reduction(c), ignore, total);
   } else {
     at::cpu::nll_loss_backward_out(dx, reduction(c) == at::Reduction::None ? dy : dy.reshape({}), x, target, weight,
-                              reduction(c), ignore, total);
+                                   reduction(c), ignore, total);
   }
 }
 
@@ -72,9 +72,7 @@ void smooth_l1_loss_grad(OpContext& c) {
   at::cpu::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), threshold(c, 3));
 }
 
-void huber_loss(OpContext& c) {
-  c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), threshold(c, 2)));
-}
+void huber_loss(OpContext& c) { c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), threshold(c, 2))); }
 
 void huber_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);

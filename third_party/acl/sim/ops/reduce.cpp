@@ -34,7 +34,7 @@ void reduce_sum(OpContext& c) {
     at::cpu::sum_out(y, x, axes, keep_dims(c), y.scalar_type());
   });
 }
-SIM_OP(ReduceSum).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_sum);
+SIM_OP(ReduceSum).inputs(2).dtypes({kComputeTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_sum);
 
 void reduce_mean(OpContext& c) {
   over_axes(c, [&](Tensor& y, const Tensor& x, at::IntArrayRef axes) {
@@ -65,7 +65,7 @@ void reduce_prod(OpContext& c) {
     throw OpError(ACL_ERROR_INVALID_PARAM, "ReduceProd takes one axis or all of them");
   }
 }
-SIM_OP(ReduceProd).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_prod);
+SIM_OP(ReduceProd).inputs(2).dtypes({kComputeTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_prod);
 
 void reduce_all(OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -79,7 +79,7 @@ void reduce_all(OpContext& c) {
     at::cpu::all_out(y, x, axes, keep_dims(c));
   }
 }
-SIM_OP(ReduceAll).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_all);
+SIM_OP(ReduceAll).inputs(2).dtypes({kComputeTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_all);
 
 void reduce_any(OpContext& c) {
   const Tensor x = c.in_any(0);
@@ -93,7 +93,7 @@ void reduce_any(OpContext& c) {
     at::cpu::any_out(y, x, axes, keep_dims(c));
   }
 }
-SIM_OP(ReduceAny).inputs(2).dtypes({kAllTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_any);
+SIM_OP(ReduceAny).inputs(2).dtypes({kComputeTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_any);
 
 // x, p, axes
 void lp_norm(OpContext& c) {
@@ -101,7 +101,7 @@ void lp_norm(OpContext& c) {
   const std::vector<int64_t> axes = c.in_values(2);
   at::cpu::linalg_vector_norm_out(y, c.in_any(0), c.in_scalar(1), at::IntArrayRef(axes), keep_dims(c));
 }
-SIM_OP(LpNormV2).inputs(3).dtypes(kAllTypes).attrs({"keep_dims:bool"}).run(lp_norm);
+SIM_OP(LpNormV2).inputs(3).dtypes(kComputeTypes).attrs({"keep_dims:bool"}).run(lp_norm);
 
 // x, axes -> variance or deviation; correction is the number subtracted from the count.
 template <bool kRoot>
@@ -116,8 +116,16 @@ void spread(OpContext& c) {
     at::cpu::var_out(y, x, axes, correction, keep_dims(c));
   }
 }
-SIM_OP(ReduceVar).inputs(3).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread<false>);
-SIM_OP(ReduceStd).inputs(3).dtypes({kFloatAndComplex, kAxes, kAllTypes}).attrs({"keep_dims:bool"}).run(spread<true>);
+SIM_OP(ReduceVar)
+    .inputs(3)
+    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
+    .attrs({"keep_dims:bool"})
+    .run(spread<false>);
+SIM_OP(ReduceStd)
+    .inputs(3)
+    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
+    .attrs({"keep_dims:bool"})
+    .run(spread<true>);
 
 // x, axes, correction -> (deviation or variance, mean)
 template <bool kRoot>
@@ -133,13 +141,13 @@ void spread_with_mean(OpContext& c) {
 SIM_OP(ReduceVarWithMean)
     .inputs(3)
     .outputs(2)
-    .dtypes({kFloatAndComplex, kAxes, kAllTypes})
+    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
     .attrs({"keep_dims:bool"})
     .run(spread_with_mean<false>);
 SIM_OP(ReduceStdWithMean)
     .inputs(3)
     .outputs(2)
-    .dtypes({kFloatAndComplex, kAxes, kAllTypes})
+    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
     .attrs({"keep_dims:bool"})
     .run(spread_with_mean<true>);
 
@@ -193,13 +201,13 @@ void cumsum(OpContext& c) {
   Tensor y = c.out(0);
   at::cpu::cumsum_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
-SIM_OP(Cumsum).inputs(2).dtypes({kAllTypes, kAxes}).run(cumsum);
+SIM_OP(Cumsum).inputs(2).dtypes({kComputeTypes, kAxes}).run(cumsum);
 
 void cumprod(OpContext& c) {
   Tensor y = c.out(0);
   at::cpu::cumprod_out(y, c.in(0), c.in_values(1).at(0), y.scalar_type());
 }
-SIM_OP(Cumprod).inputs(2).dtypes({kAllTypes, kAxes}).run(cumprod);
+SIM_OP(Cumprod).inputs(2).dtypes({kComputeTypes, kAxes}).run(cumprod);
 
 void cummax(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
@@ -231,7 +239,7 @@ void cross(OpContext& c) {
   Tensor y = c.out(0);
   at::cpu::linalg_cross_out(y, c.in(0), c.in(1), c.attrs().integer("dim", -1));
 }
-SIM_OP(Cross).inputs(2).dtypes(kAllTypes).attrs({"dim:int"}).run(cross);
+SIM_OP(Cross).inputs(2).dtypes(kComputeTypes).attrs({"dim:int"}).run(cross);
 
 // a, b -> one bool: same elements
 void tensor_equal(OpContext& c) {

@@ -15,7 +15,7 @@ const DtypeSet kRealAndBool = kRealTypes | dtype_bit(ACL_BOOL);
 void sort(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::cpu::sort_out(values, indices, c.in(0), c.attrs().boolean("stable", false), c.attrs().integer("axis", -1),
-               c.attrs().boolean("descending", false));
+                    c.attrs().boolean("descending", false));
 }
 SIM_OP(Sort).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int", "descending:bool", "stable:bool"}).run(sort);
 
@@ -23,7 +23,7 @@ SIM_OP(Sort).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int", "desce
 void top_k(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::cpu::topk_out(values, indices, c.in(0), c.in_values(1).at(0), c.attrs().integer("dim", -1),
-               c.attrs().boolean("largest", true), c.attrs().boolean("sorted", true));
+                    c.attrs().boolean("largest", true), c.attrs().boolean("sorted", true));
 }
 SIM_OP(TopKV2).inputs(2).outputs(2).dtypes(kAllTypes).attrs({"dim:int", "largest:bool", "sorted:bool"}).run(top_k);
 
@@ -31,7 +31,7 @@ SIM_OP(TopKV2).inputs(2).outputs(2).dtypes(kAllTypes).attrs({"dim:int", "largest
 void kth_value(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::cpu::kthvalue_out(values, indices, c.in(0), c.attrs().integer("k", 1), c.attrs().integer("dim", -1),
-                   c.attrs().boolean("keep_dims", false));
+                        c.attrs().boolean("keep_dims", false));
 }
 SIM_OP(KthValue).inputs(1).outputs(2).dtypes(kRealTypes).attrs({"k:int", "dim:int", "keep_dims:bool"}).run(kth_value);
 

@@ -49,7 +49,7 @@ void addcmul(OpContext& c) {
   Tensor y = out_for(c, x, a, b);
   at::cpu::addcmul_out(y, x, a, b, c.in_scalar(3));
 }
-SIM_OP(Addcmul).inputs(4).dtypes(kAllTypes).run(addcmul);
+SIM_OP(Addcmul).inputs(4).dtypes(kComputeTypes).run(addcmul);
 
 void addcdiv(OpContext& c) {
   const Tensor x = c.in_any(0);

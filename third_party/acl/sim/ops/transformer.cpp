@@ -45,18 +45,21 @@ Tensor project(const Tensor& x, const Tensor& w, const Tensor& bias) {
 
 // query, key, value, their weights, attn_mask, out_proj_weight, the four biases, dropout mask
 // -> y, dropout mask, query, key, value by heads, softmax, softmax with dropout, context
+// Every product is stored in the operands' dtype, as the cube unit does it, before it is used again.
 void attention(OpContext& c) {
   const Heads p(c);
+  const at::ScalarType type = c.in(0).scalar_type();
+  const auto stored = [&](const Tensor& t) { return widen(t.to(type)); };
   const auto in = [&](size_t i) { return widen(optional_in(c, i)); };
-  const Tensor q = p.split(project(in(0), in(3), in(8)) * p.scale(), p.target);
-  const Tensor k = p.split(project(in(1), in(4), in(9)), p.source);
-  const Tensor v = p.split(project(in(2), in(5), in(10)), p.source);
-  Tensor scores = at::matmul(q, k.transpose(-2, -1));
-  if (const Tensor mask = in(6); mask.defined()) scores = scores + mask;
+  const Tensor q = p.split(stored(stored(project(in(0), in(3), in(8))) * p.scale()), p.target);
+  const Tensor k = p.split(stored(project(in(1), in(4), in(9))), p.source);
+  const Tensor v = p.split(stored(project(in(2), in(5), in(10))), p.source);
+  Tensor scores = stored(at::matmul(q, k.transpose(-2, -1)));
+  if (const Tensor mask = in(6); mask.defined()) scores = stored(scores + mask);
   const Tensor soft = at::softmax(scores, -1);
   const Tensor bits = c.in(12), factor = factors(bits, soft, p.keep);
-  const Tensor dropped = factor.defined() ? soft * factor : soft;
-  const Tensor context = p.join(at::matmul(dropped, v));
+  const Tensor dropped = stored(factor.defined() ? stored(soft) * factor : soft);
+  const Tensor context = stored(p.join(at::matmul(dropped, v)));
   const Tensor results[] = {project(context, in(7), in(11)), bits, q, k, v, soft, dropped, context};
   for (size_t i = 0; i < 8; ++i) c.out(i).copy_(results[i]);
 }

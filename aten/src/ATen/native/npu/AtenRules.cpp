@@ -21,8 +21,9 @@ OutputSpecs geqrf_outputs(const AtenArguments& a) {
 
 OutputSpecs linear_combination_outputs(const AtenArguments& a) {
   const Tensor &input = a.tensor("input"), &coefficients = a.tensor("coefficients");
-  TORCH_CHECK(input.dim() > 0 && input.size(0) == coefficients.size(1), "_compute_linear_combination: expected as many ",
-              "summands as coefficients has columns, but found ", input.sizes(), " and ", coefficients.sizes());
+  TORCH_CHECK(input.dim() > 0 && input.size(0) == coefficients.size(1),
+              "_compute_linear_combination: expected as many ", "summands as coefficients has columns, but found ",
+              input.sizes(), " and ", coefficients.sizes());
   DimVector sizes(input.sizes());
   sizes[0] = coefficients.size(0);
   return {spec(input.scalar_type(), sizes)};

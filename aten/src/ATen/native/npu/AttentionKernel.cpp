@@ -1,5 +1,5 @@
-// Scaled dot product attention. Upstream asks the device which implementation to use: attention in blocks, which keeps no
-// matrix of scores, where it applies; else the composite of matrix products and softmax.
+// Scaled dot product attention. Upstream asks the device which implementation to use: attention in blocks, which keeps
+// no matrix of scores, where it applies; else the composite of matrix products and softmax.
 
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -20,9 +20,8 @@ bool in_blocks(const sdp::sdp_params& p) {
          p.query.size(1) == p.key.size(1) && sdp::check_runtime_disabled_flash(p, false) &&
          sdp::check_nested_tensor(p, false) && sdp::check_for_dropout(p, false) && sdp::check_tensor_shapes(p, false) &&
          sdp::check_batch_size_and_num_heads_dense<false>(p, false) && sdp::check_attn_mask_shape(p, false) &&
-         sdp::check_nonzero_sequence_lengths_dense(p, false) &&
-         p.query.size(3) == p.key.size(3) && p.query.size(3) == p.value.size(3) &&
-         sdp::check_tensor_dtype(p, kTypes, false);
+         sdp::check_nonzero_sequence_lengths_dense(p, false) && p.query.size(3) == p.key.size(3) &&
+         p.query.size(3) == p.value.size(3) && sdp::check_tensor_dtype(p, kTypes, false);
 }
 
 // Neither a batching rule nor a forward derivative exists for attention in blocks; its composite has both. What lies
@@ -55,9 +54,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_bias,
     double dropout_p, bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
   DeviceOf guard(query);
-  TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
-              "fused attention expects query, key and value of four dimensions (batch, head, position, width), but found ",
-              query.sizes(), ", ", key.sizes(), " and ", value.sizes());
+  TORCH_CHECK(
+      query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
+      "fused attention expects query, key and value of four dimensions (batch, head, position, width), but found ",
+      query.sizes(), ", ", key.sizes(), " and ", value.sizes());
   TORCH_CHECK(dropout_p == 0.0, "fused attention has no dropout, but dropout_p is ", dropout_p);
   const Tensor output = results_like(query);
   const ScalarType wide = query.scalar_type() == kDouble ? kDouble : kFloat;
@@ -67,8 +67,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   cmd.Name("FlashAttentionScore").Input(query).Input(key).Input(value).InputOptional(attn_bias);
   cmd.Input(Scalar(scale_of(query, scale)), kDouble).Output(output).Output(logsumexp);
   cmd.Attr("input_layout", "BNSD").Attr("is_causal", is_causal).Run();
-  return {output.transpose(1, 2), logsumexp.transpose(1, 2), Tensor(), Tensor(), c10::SymInt(query.size(2)),
-          c10::SymInt(key.size(2)), Tensor(), Tensor(), Tensor()};
+  return {output.transpose(1, 2),
+          logsumexp.transpose(1, 2),
+          Tensor(),
+          Tensor(),
+          c10::SymInt(query.size(2)),
+          c10::SymInt(key.size(2)),
+          Tensor(),
+          Tensor(),
+          Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> fused_attention_backward(

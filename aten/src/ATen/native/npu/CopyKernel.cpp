@@ -181,8 +181,8 @@ Scalar _local_scalar_dense(const Tensor& self) {
   alignas(16) std::byte value[16];
   // No copy of a tensor that is plain already: Note [Borrowed operands].
   const Tensor converted = C10_UNLIKELY(in_private_format(self)) ? plain(self) : Tensor();
-  c10::npu::memcpy_and_sync(value, address(converted.defined() ? converted : self), self.itemsize(), ACL_MEMCPY_DEVICE_TO_HOST,
-                            c10::npu::getCurrentNPUStream(self.device().index()));
+  c10::npu::memcpy_and_sync(value, address(converted.defined() ? converted : self), self.itemsize(),
+                            ACL_MEMCPY_DEVICE_TO_HOST, c10::npu::getCurrentNPUStream(self.device().index()));
   return read_scalar(value, self.scalar_type());
 }
 

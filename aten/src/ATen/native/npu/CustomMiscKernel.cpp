@@ -98,7 +98,9 @@ npu_multi_head_attention_backward(const Tensor& query, const Tensor& key, const 
   const Tensor dwq = new_like(query_weight), dwk = new_like(key_weight), dwv = new_like(value_weight);
   const Tensor dwo = new_like(out_proj_weight), dq = new_like(query), dk = new_like(key), dv = new_like(value);
   const Tensor dbq = row(query_weight), dbk = row(key_weight), dbv = row(value_weight), dbo = row(out_proj_weight);
-  if (!query.is_meta() && query.numel() > 0) {
+  if (!query.is_meta() && query.numel() == 0) {
+    for (const Tensor* t : {&dwq, &dwk, &dwv, &dwo, &dbq, &dbk, &dbv, &dbo}) t->zero_();
+  } else if (!query.is_meta()) {
     OpCommand cmd;
     cmd.Name("MultiHeadAttentionGrad").Input(query).Input(key).Input(value).Input(query_weight).Input(key_weight);
     cmd.Input(value_weight).Input(out_proj_weight).Input(query_res).Input(key_res).Input(value_res);

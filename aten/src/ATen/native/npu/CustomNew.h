@@ -25,6 +25,13 @@ inline DrawPlace next_place(Device device) {
   return {static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)};
 }
 
+// Operators that compute in fp32 whatever they are given: float64 would lose what it is used for.
+inline void check_single(const char* name, const Tensor& t) {
+  const ScalarType type = t.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(type == kFloat || type == kHalf || type == kBFloat16, '"', name,
+                              "\" not implemented for '", toString(type), "'");
+}
+
 inline const char* overlap_mode(int64_t mode) {
   TORCH_CHECK(mode == 0 || mode == 1, "mode is 0 (intersection over union) or 1 (over foreground), got ", mode);
   return mode == 1 ? "iof" : "iou";

@@ -1,5 +1,6 @@
 // Gradients of the npu operators that sample features and compare boxes.
 
+#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/npu/CustomAutograd.h>
 
@@ -7,6 +8,25 @@ namespace at::native::npu {
 namespace {
 
 using std::vector;
+
+bool needs_grad(const Tensor& a, const Tensor& b) {
+  return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad());
+}
+
+// The formula of npu_iou made of differentiable operators, for boxes that a gradient is wanted of.
+Tensor overlaps_with_gradient(const Tensor& bboxes, const Tensor& gtboxes, int64_t mode) {
+  const Tensor b = bboxes.unsqueeze(0), g = gtboxes.unsqueeze(1);
+  const Tensor size =
+      (at::minimum(b.narrow(2, 2, 2), g.narrow(2, 2, 2)) - at::maximum(b.narrow(2, 0, 2), g.narrow(2, 0, 2)))
+          .clamp_min(0);
+  const Tensor inner = size.select(2, 0) * size.select(2, 1);
+  const auto area = [](const Tensor& t) {
+    return (t.select(2, 2) - t.select(2, 0)) * (t.select(2, 3) - t.select(2, 1));
+  };
+  const Tensor whole = mode == 1 ? area(g).expand_as(inner) : area(b) + area(g) - inner;
+  // The division must not see a zero, or its gradient would be no number.
+  return at::where(whole > 0, inner / at::where(whole > 0, whole, 1), 0);
+}
 
 struct Giou : Function<Giou> {
   static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross,
@@ -108,6 +128,43 @@ struct DeformableConv2d : Function<DeformableConv2d> {
 };
 
 }  // namespace
+
+Tensor npu_iou_autograd(const Tensor& bboxes, const Tensor& gtboxes, int64_t mode) {
+  if (needs_grad(bboxes, gtboxes)) return overlaps_with_gradient(bboxes, gtboxes, mode);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return NPU_CUSTOM_OP(npu_iou, "npu_iou", "").call(bboxes, gtboxes, mode);
+}
+
+Tensor npu_ptiou_autograd(const Tensor& bboxes, const Tensor& gtboxes, int64_t mode) {
+  if (needs_grad(bboxes, gtboxes)) return overlaps_with_gradient(bboxes, gtboxes, mode);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return NPU_CUSTOM_OP(npu_ptiou, "npu_ptiou", "").call(bboxes, gtboxes, mode);
+}
+
+Tensor npu_bounding_box_decode_autograd(const Tensor& rois, const Tensor& deltas, double means0, double means1,
+                                        double means2, double means3, double stds0, double stds1, double stds2,
+                                        double stds3, IntArrayRef max_shape, double wh_ratio_clip) {
+  if (!needs_grad(rois, deltas)) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return NPU_CUSTOM_OP(npu_bounding_box_decode, "npu_bounding_box_decode", "")
+        .call(rois, deltas, means0, means1, means2, means3, stds0, stds1, stds2, stds3, max_shape, wh_ratio_clip);
+  }
+  const auto corner = [&](int64_t i) { return rois.select(1, i); };
+  const Tensor w = corner(2) - corner(0) + 1, h = corner(3) - corner(1) + 1;
+  const double limit = std::abs(std::log(wh_ratio_clip));
+  const auto grown = [&](const Tensor& size, int64_t i, double std, double mean) {
+    return size * (deltas.select(1, i) * std + mean).clamp(-limit, limit).exp() * 0.5;
+  };
+  const Tensor x = (corner(0) + corner(2)) * 0.5 + w * (deltas.select(1, 0) * stds0 + means0);
+  const Tensor y = (corner(1) + corner(3)) * 0.5 + h * (deltas.select(1, 1) * stds1 + means1);
+  const Tensor half_w = grown(w, 2, stds2, means2), half_h = grown(h, 3, stds3, means3);
+  const auto inside = [&](const Tensor& t, bool horizontal) {
+    return max_shape.empty() ? t : t.clamp(0, (horizontal ? max_shape.back() : max_shape.front()) - 1);
+  };
+  return at::stack({inside(x - half_w + 0.5, true), inside(y - half_h + 0.5, false), inside(x + half_w - 0.5, true),
+                    inside(y + half_h - 0.5, false)},
+                   1);
+}
 
 Tensor npu_giou_autograd(const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross, int64_t mode) {
   return Giou::apply(self, gtboxes, trans, is_cross, mode);

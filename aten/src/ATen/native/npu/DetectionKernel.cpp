@@ -27,7 +27,7 @@ void check_pairs(const char* name, const Tensor& a, const Tensor& b) {
 void check_rotated(const char* name, const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.dim() == 3 && a.size(1) == 5 && b.dim() == 3 && b.size(1) == 5 && a.size(0) == b.size(0), name,
               ": rotated boxes of shape (batch, 5, n) expected, got ", a.sizes(), " and ", b.sizes());
-  check_dtype(a.scalar_type(), kDtypeFloat, name);
+  check_single(name, a);
 }
 
 }  // namespace
@@ -124,6 +124,7 @@ std::tuple<Tensor, Tensor, Tensor> npu_nms_with_mask(const Tensor& input, const 
               "npu_nms_with_mask: boxes and scores of shape (n, 5) expected, "
               "got ",
               input.sizes());
+  check_single("npu_nms_with_mask", input);
   const int64_t n = input.size(0);
   const Tensor boxes = new_like(input, {n, 5}), index = new_like(input, {n}, kInt), mask = new_like(input, {n}, kByte);
   if (!input.is_meta() && n > 0) {
@@ -139,6 +140,7 @@ std::tuple<Tensor, Tensor> npu_nms_v4(const Tensor& self, const Tensor& scores, 
                                       bool pad_to_max_output_size) {
   DeviceOf guard(self);
   check_boxes("npu_nms_v4", self);
+  check_single("npu_nms_v4", self);
   TORCH_CHECK(scores.dim() == 1 && scores.size(0) == self.size(0), "npu_nms_v4: a score per box expected, got ",
               scores.sizes(), " for boxes of shape ", self.sizes());
   const int64_t most = max_output_size.toLong();
@@ -160,6 +162,7 @@ std::tuple<Tensor, Tensor> npu_nms_rotated(const Tensor& self, const Tensor& sco
   TORCH_CHECK(self.dim() == 2 && self.size(1) == 5 && scores.dim() == 1 && scores.size(0) == self.size(0),
               "npu_nms_rotated: boxes of shape (n, 5) and n scores expected, got ", self.sizes(), " and ",
               scores.sizes());
+  check_single("npu_nms_rotated", self);
   TORCH_CHECK(mode == 0 || mode == 1, "npu_nms_rotated: mode is 0 (x, y, w, h, angle) or 1 (corners, angle), got ",
               mode);
   const Tensor index = new_like(self, {self.size(0)}, kInt), count = new_like(self, {1}, kInt);
@@ -180,6 +183,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> npu_batch_nms(const Tensor& self, con
               "npu_batch_nms: boxes of shape (batch, anchors, q, 4), or (batch, q, 4, anchors) with transpose_box, and "
               "scores of shape (batch, anchors, classes) expected, got ",
               self.sizes(), " and ", scores.sizes());
+  check_single("npu_batch_nms", self);
   TORCH_CHECK(max_size_per_class > 0 && max_total_size > 0, "npu_batch_nms: sizes are above 0, got ",
               max_size_per_class, " and ", max_total_size);
   const int64_t batch = self.size(0);

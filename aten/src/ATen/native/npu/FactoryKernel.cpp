@@ -98,8 +98,10 @@ Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& step, T
   DeviceOf guard(out);
   // Integers are stepped in int64, floats in double, and rounded once.
   const ScalarType wide = isIntegralType(out.scalar_type(), false) ? kLong : kDouble;
+  // A limit with a fraction may lie beyond one more integer.
+  const Scalar limit = wide == kLong ? Scalar(start.to<int64_t>() + step.to<int64_t>() * count) : end;
   OpCommand cmd;
-  cmd.Name("Range").Input(start, wide).Input(end, wide).Input(step, wide).Output(out).Run();
+  cmd.Name("Range").Input(start, wide).Input(limit, wide).Input(step, wide).Output(out).Run();
   return out;
 }
 

@@ -26,8 +26,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
   TORCH_CHECK(missing == 0 || missing == 1, "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() ",
               "and (input.dim() - other.dim()) <= 1");
   const Tensor other = missing == 1 ? b.unsqueeze(-1) : b;
-  TORCH_CHECK(self.size(-2) == other.size(-2), missing == 1 ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
-                                                            : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
+  TORCH_CHECK(self.size(-2) == other.size(-2), missing == 1
+                                                   ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
+                                                   : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
   const std::string name = driver.has_value() ? std::string(*driver) : "gelsy";
   TORCH_CHECK(name == "gels" || name == "gelsy" || name == "gelsd" || name == "gelss", "torch.linalg.lstsq: parameter ",
               "`driver` should be one of (gels, gelsy, gelsd, gelss)");

@@ -112,6 +112,11 @@ template <class Form>
 void min_and_max(Form& op, const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
   op.meta(self, dim, keepdim);
   if (op.result(0).numel() == 0) return;
+  if (self.dim() == 0) {
+    op.result(0).copy_(self);
+    op.result(1).copy_(self);
+    return;
+  }
   const DimVector dims = dim.has_value() ? reduced_dims(self, *dim) : every_dim(self);
   OpCommand least;
   least.Name("ReduceMin").Input(self).Input(dims).Output(op.result(0)).Attr("keep_dims", keepdim).Run();

@@ -36,6 +36,13 @@ Tensor or_zeros(const std::optional<Tensor>& grad, const Tensor& like) {
   return grad.has_value() && grad->defined() ? *grad : at::zeros_like(like);
 }
 
+// No sequence, no gradient: true, and zeros, if there is nothing to go through.
+bool without_steps(const Tensor& input, TensorList grads) {
+  if (input.numel() > 0) return false;
+  for (const Tensor& grad : grads) grad.zero_();
+  return true;
+}
+
 void lstm_attrs(OpCommand& cmd, bool reverse, bool train) {
   cmd.Attr("cell_type", "LSTM").Attr("direction", reverse ? "REDIRECTIONAL" : "UNIDIRECTIONAL");
   cmd.Attr("cell_depth", 1).Attr("use_peephole", false).Attr("keep_prob", 1.0).Attr("cell_clip", -1.0);
@@ -89,7 +96,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_masked_backward(
   DeviceOf guard(input);
   const Tensor dx = new_like(input), dw = new_like(weight), db = new_like(weight, {weight.size(1)});
   const Tensor dh = new_like(hx), dc = new_like(cx);
-  if (input.is_meta() || input.numel() == 0) return {dx, dw, db, dh, dc};
+  if (input.is_meta() || without_steps(input, {dw, db, dh, dc})) return {dx, dw, db, dh, dc};
   OpCommand cmd;
   cmd.Name("DynamicRNNGrad").Input(input).Input(weight).Input(bias).Input(y_output).Input(hx).Input(cx);
   cmd.Input(h_output).Input(c_output).Input(or_zeros(grady, y_output)).Input(or_zeros(gradh, h_output));
@@ -145,7 +152,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_cell_backwar
   DeviceOf guard(input);
   const Tensor dx = new_like(input), dw_ih = new_like(w_ih), dw_hh = new_like(w_hh);
   const Tensor db = new_like(w_ih, {w_ih.size(1)}), dh = new_like(h), dc = new_like(c);
-  if (!input.is_meta() && input.numel() > 0) {
+  if (!input.is_meta() && !without_steps(input, {dw_ih, dw_hh, db, dh, dc})) {
     const auto step = [&](const Tensor& t) { return t.view(y_output.sizes()); };
     OpCommand cmd;
     cmd.Name("DynamicRNNV2Grad").Input(input.unsqueeze(0)).Input(w_ih).Input(w_hh).Input(y_output).Input(h).Input(c);
@@ -195,7 +202,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_gru_backward(
   const Tensor dx = new_like(input), dh = new_like(hx), dw_ih = new_like(weight_input);
   const Tensor dw_hh = new_like(weight_hidden), db_ih = new_like(weight_input, {weight_input.size(1)});
   const Tensor db_hh = new_like(weight_hidden, {weight_hidden.size(1)});
-  if (!input.is_meta() && input.numel() > 0) {
+  if (!input.is_meta() && !without_steps(input, {dh, dw_ih, dw_hh, db_ih, db_hh})) {
     OpCommand cmd;
     cmd.Name("DynamicGRUV2Grad").Input(input).Input(weight_input).Input(weight_hidden).Input(y_output).Input(hx);
     cmd.Input(h_output).Input(or_zeros(grady, y_output)).Input(or_zeros(gradh, h_output)).Input(output_updata);

@@ -2,7 +2,6 @@
 
 #include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
-#include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -14,7 +13,7 @@ namespace {
 
 void check_features(const char* name, const Tensor& x) {
   TORCH_CHECK(x.dim() == 4, name, ": features of shape (n, c, h, w) expected, got ", x.sizes());
-  check_dtype(x.scalar_type(), kDtypeFloat, name);
+  check_single(name, x);
 }
 void check_rois(const char* name, const Tensor& rois) {
   TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5, name, ": rois of shape (n, 5) expected, got ", rois.sizes());

@@ -1,5 +1,5 @@
-// The pieces of batch normalisation over several devices: statistics of one device, their combination, and the two halves
-// of the gradient. All but the element-wise halves are tensors of one value per channel.
+// The pieces of batch normalisation over several devices: statistics of one device, their combination, and the two
+// halves of the gradient. All but the element-wise halves are tensors of one value per channel.
 
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Give.h>
@@ -76,9 +76,11 @@ std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input, const st
   return {m.mean, m.variance};
 }
 
-std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
-    const Tensor& input, const Tensor& mean, const Tensor& invstd, const std::optional<Tensor>& running_mean,
-    const std::optional<Tensor>& running_var, double momentum, double eps, const Tensor& counts) {
+std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(const Tensor& input, const Tensor& mean,
+                                                               const Tensor& invstd,
+                                                               const std::optional<Tensor>& running_mean,
+                                                               const std::optional<Tensor>& running_var,
+                                                               double momentum, double eps, const Tensor& counts) {
   DeviceOf guard(input);
   TORCH_CHECK(mean.dim() == 2 && mean.sizes() == invstd.sizes() && counts.numel() == mean.size(0),
               "batch_norm_gather_stats_with_counts: expected mean and invstd of shape (devices, channels) and a count ",
@@ -103,8 +105,8 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats(const Tensor& input, const Te
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward_reduce(const Tensor& grad_out, const Tensor& input,
                                                                       const Tensor& mean, const Tensor& invstd,
-                                                                      const std::optional<Tensor>& weight,
-                                                                      bool input_g, bool weight_g, bool bias_g) {
+                                                                      const std::optional<Tensor>& weight, bool input_g,
+                                                                      bool weight_g, bool bias_g) {
   DeviceOf guard(input);
   const ScalarType wide = accumulated(input.scalar_type());
   const DimVector dims = other_dims(input);
@@ -158,9 +160,11 @@ std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_legit_out(const Tensor& input, 
                                    training, momentum, eps);
 }
 
-std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_legit_no_stats_out(
-    const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias, bool training,
-    double momentum, double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
+std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_legit_no_stats_out(const Tensor& input,
+                                                                    const std::optional<Tensor>& weight,
+                                                                    const std::optional<Tensor>& bias, bool training,
+                                                                    double momentum, double eps, Tensor& out,
+                                                                    Tensor& save_mean, Tensor& save_invstd) {
   return at::native_batch_norm_out(out, save_mean, save_invstd, input, weight, bias, {}, {}, training, momentum, eps);
 }
 

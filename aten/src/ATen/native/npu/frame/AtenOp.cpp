@@ -123,17 +123,17 @@ class Submission {
       return;
     }
     const Scalar number = value.toScalar();
-    cmd_.Input(number, number.isComplex()          ? kComplexDouble
-                       : number.isFloatingPoint()  ? kDouble
-                       : number.isBoolean()        ? kBool
-                                                   : kLong);
+    cmd_.Input(number, number.isComplex()         ? kComplexDouble
+                       : number.isFloatingPoint() ? kDouble
+                       : number.isBoolean()       ? kBool
+                                                  : kLong);
   }
 
   void add_generator(const c10::IValue& value) {
     const std::optional<Generator> given =
         value.isNone() ? std::nullopt : std::optional<Generator>(value.toGenerator());
-    auto* impl = get_generator_or_default<NPUGeneratorImpl>(
-        given, at::npu::detail::getDefaultNPUGenerator(device_.index()));
+    auto* impl =
+        get_generator_or_default<NPUGeneratorImpl>(given, at::npu::detail::getDefaultNPUGenerator(device_.index()));
     const std::lock_guard<std::mutex> lock(impl->mutex_);
     const at::npu::PhiloxNpuState state = impl->philox_npu_state(4);
     cmd_.Input(IntArrayRef({static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)}));

@@ -5,13 +5,13 @@
 // Note [Aten operators]
 // Operands follow from the schema. Arguments in order, without those that are out= tensors, devices, layouts, memory
 // formats and pin_memory: a tensor is an input; a list of tensors is an attribute of its name, 1 for each tensor given
-// and 0 for each that is not, and its tensors as inputs; a number is a host input (attributes are fp32), a list of them an
-// attribute of its name, how many, and as many inputs; int, bool, str, dtype and their lists are attributes, left out if
-// None; a generator is a host input of two int64, seed and offset. Outputs are first the arguments that are written to
-// (those that are no out= tensors are inputs, too), then the results.
+// and 0 for each that is not, and its tensors as inputs; a number is a host input (attributes are fp32), a list of them
+// an attribute of its name, how many, and as many inputs; int, bool, str, dtype and their lists are attributes, left
+// out if None; a generator is a host input of two int64, seed and offset. Outputs are first the arguments that are
+// written to (those that are no out= tensors are inputs, too), then the results.
 //
-// Shapes and dtypes of the results come from upstream's meta kernel, called with meta tensors and remembered for the next
-// call with such arguments; or, for operators without one, from a rule that the table names.
+// Shapes and dtypes of the results come from upstream's meta kernel, called with meta tensors and remembered for the
+// next call with such arguments; or, for operators without one, from a rule that the table names.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -14,8 +14,6 @@ namespace acl = c10::npu::acl;
 
 namespace {
 
-constexpr size_t kFirstOperand = 2;  // after the name and the counts
-
 uint64_t hash_of(c10::IntArrayRef key) {
   // Independent products, so that they overlap; odd multipliers that differ keep the order of words.
   constexpr uint64_t kStep = 0x9E3779B97F4A7C16ULL;
@@ -31,7 +29,7 @@ uint64_t hash_of(c10::IntArrayRef key) {
 }
 
 uint32_t operand_of(c10::IntArrayRef key, size_t i) {
-  return static_cast<uint32_t>(static_cast<uint64_t>(key[kFirstOperand + i / 2]) >> (i % 2 * 32));
+  return static_cast<uint32_t>(static_cast<uint64_t>(key[CommandKey::kFirstOperand + i / 2]) >> (i % 2 * 32));
 }
 
 aclTensorDesc* describe(uint32_t operand, const int64_t* dims) {
@@ -49,28 +47,10 @@ aclTensorDesc* describe(uint32_t operand, const int64_t* dims) {
 
 }  // namespace
 
-void CommandKey::start(const char* name, size_t inputs, size_t outputs) {
-  words_.assign(kFirstOperand + (inputs + outputs + 1) / 2, 0);
-  words_[0] = reinterpret_cast<int64_t>(name);
-  words_[1] = count_word(inputs, outputs);
-  dims_at_ = rank_ = 0;
-}
-
-void CommandKey::operand(size_t i, aclDataType dtype, c10::IntArrayRef dims, bool host, int format) {
-  const bool as_before = dims_at_ != 0 && rank_ == dims.size() &&
-                         std::equal(dims.begin(), dims.end(), words_.begin() + static_cast<ptrdiff_t>(dims_at_));
-  const auto word = static_cast<uint64_t>(operand_word(dtype, dims.size(), as_before, host, format));
-  words_[kFirstOperand + i / 2] |= static_cast<int64_t>(word << (i % 2 * 32));
-  if (as_before) return;
-  dims_at_ = words_.size();
-  rank_ = dims.size();
-  words_.append(dims.begin(), dims.end());
-}
-
 void Prepared::build() {
   const c10::IntArrayRef key(key_);
   const size_t count = num_inputs_ + static_cast<uint32_t>(key[1]);
-  size_t at = kFirstOperand + (count + 1) / 2;
+  size_t at = CommandKey::kFirstOperand + (count + 1) / 2;
   const int64_t* dims = nullptr;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t operand = operand_of(key, i);
@@ -103,8 +83,7 @@ void Prepared::set_attribute(const char* name, int kind, const int64_t* value, s
       NPU_CHECK(acl::aclopSetAttrInt(attributes_, name, *value));
       break;
     case 'f':
-      NPU_CHECK(
-          acl::aclopSetAttrFloat(attributes_, name, static_cast<float>(*reinterpret_cast<const double*>(value))));
+      NPU_CHECK(acl::aclopSetAttrFloat(attributes_, name, static_cast<float>(*reinterpret_cast<const double*>(value))));
       break;
     case 's':
       NPU_CHECK(acl::aclopSetAttrString(attributes_, name, reinterpret_cast<const char*>(value)));

@@ -34,9 +34,25 @@ constexpr int64_t pair_word(uint32_t first, uint32_t second) {
 
 class CommandKey {
  public:
-  void start(const char* name, size_t inputs, size_t outputs);
+  static constexpr size_t kFirstOperand = 2;  // the word after the name and the counts
+
+  void start(const char* name, size_t inputs, size_t outputs) {
+    words_.assign(kFirstOperand + (inputs + outputs + 1) / 2, 0);
+    words_[0] = reinterpret_cast<int64_t>(name);
+    words_[1] = count_word(inputs, outputs);
+    dims_at_ = rank_ = 0;
+  }
   // Operands are told in order, inputs first; those that are left out are absent.
-  void operand(size_t i, aclDataType dtype, c10::IntArrayRef dims, bool host, int format);
+  void operand(size_t i, aclDataType dtype, c10::IntArrayRef dims, bool host, int format) {
+    bool as_before = dims_at_ != 0 && rank_ == dims.size();
+    for (size_t d = 0; as_before && d < dims.size(); ++d) as_before = words_[dims_at_ + d] == dims[d];
+    const auto word = static_cast<uint64_t>(operand_word(dtype, dims.size(), as_before, host, format));
+    words_[kFirstOperand + i / 2] |= static_cast<int64_t>(word << (i % 2 * 32));
+    if (as_before) return;
+    dims_at_ = words_.size();
+    rank_ = dims.size();
+    for (const int64_t dim : dims) words_.push_back(dim);
+  }
   // Name (an address), kind and length, value of each; after the operands.
   void attributes(const KeyWords& words) { words_.append(words.begin(), words.end()); }
   c10::IntArrayRef words() const { return words_; }

@@ -16,7 +16,8 @@ inline bool plain(const TensorImpl& t, DtypeMask classes) {
 }
 
 inline bool alike(const TensorImpl& a, const TensorImpl& b) {
-  return &a == &b || (b.device() == a.device() && b.dtype() == a.dtype() && b.is_contiguous() && a.sizes() == b.sizes());
+  return &a == &b ||
+         (b.device() == a.device() && b.dtype() == a.dtype() && b.is_contiguous() && a.sizes() == b.sizes());
 }
 
 // A Python number, which arrives as a 0-d CPU tensor, leaves the dtype of a device tensor of its own or a higher
@@ -30,7 +31,9 @@ inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
 
 }  // namespace fast
 
-[[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a) { return fast::plain(*a.unsafeGetTensorImpl(), classes); }
+[[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a) {
+  return fast::plain(*a.unsafeGetTensorImpl(), classes);
+}
 
 [[gnu::flatten]] inline bool fast_operands(DtypeMask classes, const Tensor& a, const Tensor& b) {
   const TensorImpl& x = *a.unsafeGetTensorImpl();
@@ -47,7 +50,8 @@ inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
 // True if `target` can take the result for operands that passed fast_operands: right shape and dtype, and no memory
 // shared with an operand other than the target itself.
 template <class... T>
-[[gnu::flatten]] inline bool fast_target(const Tensor& target, ScalarType dtype, const Tensor& first, const T&... rest) {
+[[gnu::flatten]] inline bool fast_target(const Tensor& target, ScalarType dtype, const Tensor& first,
+                                         const T&... rest) {
   const TensorImpl& t = *target.unsafeGetTensorImpl();
   const TensorImpl& f = *first.unsafeGetTensorImpl();
   if (typeMetaToScalarType(t.dtype()) != dtype || t.device() != f.device() || !t.is_contiguous() ||

@@ -165,8 +165,19 @@ void max_unpool3d::meta(const Tensor& self, const Tensor& indices, IntArrayRef o
   check_positive(self, "max_unpooling3d", 1);
   TORCH_CHECK(stride[0] > 0 && stride[1] > 0 && stride[2] > 0,
               "strides should be greater than zero, but got stride: ", stride);
-  set_output_raw_strided(0, with_last(self, output_size), {}, layout_of(self, 5));
+  set_output_raw_strided(0, with_last(self, output_size), {}, self.options());
 }
+
+namespace {
+
+DimVector padded_image(const Tensor& self, IntArrayRef padding) {
+  const int64_t height = self.size(-2) + padding[2] + padding[3], width = self.size(-1) + padding[0] + padding[1];
+  TORCH_CHECK(width >= 1 && height >= 1, "input (H: ", self.size(-2), ", W: ", self.size(-1),
+              ") is too small. Calculated output H: ", height, " W: ", width);
+  return with_last(self, {height, width});
+}
+
+}  // namespace
 
 void reflection_pad2d::meta(const Tensor& self, IntArrayRef padding) {
   padding::check_valid_input<2>(self, padding);
@@ -177,10 +188,12 @@ void reflection_pad2d::meta(const Tensor& self, IntArrayRef padding) {
   TORCH_CHECK(padding[2] < height && padding[3] < height,
               "Argument #6: Padding size should be less than the corresponding input dimension, but got: padding (",
               padding[2], ", ", padding[3], ") at dimension ", self.dim() - 2, " of input ", self.sizes());
-  const int64_t padded_height = height + padding[2] + padding[3], padded_width = width + padding[0] + padding[1];
-  TORCH_CHECK(padded_width >= 1 && padded_height >= 1, "input (H: ", height, ", W: ", width,
-              ") is too small. Calculated output H: ", padded_height, " W: ", padded_width);
-  set_output_raw_strided(0, with_last(self, {padded_height, padded_width}), {}, layout_of(self, 4));
+  set_output_raw_strided(0, padded_image(self, padding), {}, layout_of(self, 4));
+}
+
+void replication_pad2d::meta(const Tensor& self, IntArrayRef padding) {
+  padding::check_valid_input<2>(self, padding);
+  set_output_raw_strided(0, padded_image(self, padding), {}, layout_of(self, 4));
 }
 
 namespace {

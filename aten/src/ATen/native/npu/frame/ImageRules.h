@@ -45,6 +45,10 @@ struct max_unpool3d : at::impl::MetaBase {
 struct reflection_pad2d : at::impl::MetaBase {
   void meta(const Tensor& self, IntArrayRef padding);
 };
+// As upstream's, but channels-last stays.
+struct replication_pad2d : at::impl::MetaBase {
+  void meta(const Tensor& self, IntArrayRef padding);
+};
 // Gradients of padding, reflected or replicated.
 struct pad2d_backward : at::impl::MetaBase {
   void meta(const Tensor& grad_output, const Tensor& self, IntArrayRef padding);

@@ -265,7 +265,7 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   }
 }
 
-void OpCommandImpl::bind(const Operand& operand, size_t slot) {
+[[gnu::flatten]] void OpCommandImpl::bind(const Operand& operand, size_t slot) {
   void* data = nullptr;
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {

@@ -64,8 +64,8 @@ struct Task {
     acl::aclUpdateDataBuffer(own[count], data[count], out_bytes);
     const auto launch = [&] {
       return acl::aclopCompileAndExecute(ir, static_cast<int>(count), prepared->inputs(), own.data(), 1,
-                                         prepared->outputs(), &own[count], prepared->attributes(),
-                                         ACL_ENGINE_SYS, ACL_COMPILE_SYS, nullptr, stream);
+                                         prepared->outputs(), &own[count], prepared->attributes(), ACL_ENGINE_SYS,
+                                         ACL_COMPILE_SYS, nullptr, stream);
     };
     return in_compile_mode(ir, [&] { return in_overflow_check(ir, stream, launch); });
   }

@@ -1,0 +1,172 @@
+"""tools/new_operator.py on scratch copies: what it writes fits the operator table and compiles; what it refuses."""
+
+import ast
+import contextlib
+import io
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "codegen"))
+
+import new_operator  # noqa: E402
+from npu_entries import load_entries  # noqa: E402
+
+COPIED = ("aten/src/ATen/native/npu", "third_party/acl/sim/ops")
+SOFT_CLIP = (
+    "npu_soft_clip",
+    "--schema=(Tensor self, float limit=1.0) -> Tensor",
+    "--compute=at::mul_out(y, at::tanh(x / limit), at::scalar_tensor(limit, x.options()))",
+    "--reference=limit * torch.tanh(self / limit)",
+    "--backward=grad * (1 - (result / limit).square())",
+)
+
+
+class NewOperatorTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, self.root / name)
+        for name in (new_operator.ATTACHED, new_operator.DOCUMENTED, new_operator.SAMPLED):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+
+    def run_tool(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = new_operator.main([*arguments, f"--root={self.root}"])
+        return status, out.getvalue(), err.getvalue()
+
+    def texts(self):
+        return {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+
+    def made(self, *arguments):
+        before = self.texts()
+        status, out, err = self.run_tool(*arguments)
+        self.assertEqual((status, err), (0, ""))
+        after = self.texts()
+        self.assertIn("next: bash build.sh develop", out)
+        changed = {
+            str(path.relative_to(self.root)): text.decode() for path, text in after.items() if before.get(path) != text
+        }
+        for name, text in changed.items():
+            self.assertTrue(text.endswith("\n"), name)
+            if name.endswith(".py"):
+                ast.parse(text)
+        return changed
+
+    def refused(self, reason, *arguments):
+        before = self.texts()
+        status, out, err = self.run_tool(*arguments)
+        self.assertEqual((status, out), (1, ""))
+        self.assertRegex(err, reason)
+        self.assertEqual(self.texts(), before)
+
+    def test_own_operator_with_gradient(self):
+        changed = self.made(*SOFT_CLIP)
+        self.assertEqual(
+            set(changed),
+            {
+                "aten/src/ATen/native/npu/npu_native_functions_custom.yaml",
+                "aten/src/ATen/native/npu/SoftClipKernel.cpp",
+                "third_party/acl/sim/ops/soft_clip.cpp",
+                "torch/npu/_custom_ops.py",
+                "torch/npu/_custom_op_texts.py",
+                "test/test_npu/test_custom_registry.py",
+                "test/test_npu/test_network_ops/test_npu_soft_clip.py",
+            },
+        )
+        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
+        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
+        kernel = changed["aten/src/ATen/native/npu/SoftClipKernel.cpp"]
+        self.assertIn('cmd.Name("SoftClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
+        self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
+        simulator = changed["third_party/acl/sim/ops/soft_clip.cpp"]
+        self.assertIn("SIM_OP(SoftClip).inputs(2).dtypes(kFloatTypes).run(soft_clip);", simulator)
+        self.assertIn('    "npu_soft_clip",\n', changed["torch/npu/_custom_ops.py"])
+        self.assertIn('    "npu_soft_clip": Doc(\n', changed["torch/npu/_custom_op_texts.py"])
+        sample = '    yield "npu_soft_clip", (f(4, 3), 1.0,), {}\n\n\n'
+        self.assertIn(sample, changed["test/test_npu/test_custom_registry.py"])
+        test = changed["test/test_npu/test_network_ops/test_npu_soft_clip.py"]
+        for name in ("cpu_op_exec", "npu_op_exec", "assertRtolEqual", "create_common_tensor", "run_tests()"):
+            self.assertIn(name, test)
+        self.assertIn("output = limit * torch.tanh(input1 / limit)", test)
+
+    def test_own_reduction_and_several_tensors(self):
+        changed = self.made(
+            "npu_weighted_sum",
+            "--schema=(Tensor self, Tensor weight, int[1] dim, bool keepdim=False) -> Tensor",
+            "--compute=at::sum_out(y, x * x1, dim, keepdim)",
+            "--reference=(self * weight).sum(dim, keepdim)",
+        )
+        kernel = changed["aten/src/ATen/native/npu/WeightedSumKernel.cpp"]
+        self.assertIn("shape_from_dim_mask(self, mask, keepdim)", kernel)
+        self.assertIn('.Attr("dim", dim).Attr("keepdim", keepdim)', kernel)
+        self.assertIn('.attrs({"dim:ints", "keepdim:bool"})', changed["third_party/acl/sim/ops/weighted_sum.cpp"])
+        self.assertIn("npu_weighted_sum", load_entries(self.root / COPIED[0]).summary()["custom"])
+
+    def test_ir_operator_that_the_device_has(self):
+        changed = self.made("npu_root", "--ir=Sqrt", "--reference=self.sqrt()")
+        self.assertFalse([name for name in changed if name.startswith("third_party")])
+
+    def test_upstream_operators(self):
+        """Each form of an operator without an entry becomes one: the entries are taken out of the copy first."""
+        for name in ("special_airy_ai", "roll"):
+            for path in (self.root / COPIED[0]).glob("*.yaml"):
+                lines = path.read_text().split("\n")
+                kept = [
+                    line
+                    for line in lines
+                    if f"{name}," not in line and f"[{name}" not in line and f"{name}:" not in line
+                ]
+                path.write_text("\n".join(kept))
+            changed = self.made(name, f"--ir={name.title().replace('_', '')}ForTest")
+            self.assertIn("SIM_ATEN(", next(text for file, text in changed.items() if "sim/ops" in file))
+            summary = load_entries(self.root / COPIED[0]).summary()
+            self.assertIn(name, summary["ir_ops"])
+
+    def test_same_again(self):
+        self.made(*SOFT_CLIP)
+        self.refused(r"npu_soft_clip exists already: npu_native_functions_custom.yaml:\d+", *SOFT_CLIP)
+
+    def test_refused(self):
+        schema = "--schema=(Tensor self) -> Tensor"
+        cases = [
+            (r"exp(\.out)? has a kernel already: npu_native_functions.yaml:\d+", "exp"),
+            (r"no operator special_airy; did you mean .*special_airy_ai", "special_airy"),
+            (r"several overloads, name one of them: add.Tensor, add.Scalar", "add"),
+            (r"needs no kernel: upstream composes it", "max_pool2d"),
+            (r"'No Name' is not an operator's name", "No Name"),
+            (r"npu_format_cast exists already", "npu_format_cast"),
+            (r"the simulated device has no operator Cube: say with --compute", "npu_cube", "--reference=self ** 3"),
+            (r"say with --reference what is right", "npu_cube", "--ir=Sqrt"),
+            (r"has an operator Sqrt already", "npu_cube", "--ir=Sqrt", "--compute=f(y)", "--reference=self"),
+            (r"--ir cube: an IR operator's type", "npu_cube", "--ir=cube", schema),
+            (r"is not a Python expression", "npu_cube", "--ir=Sqrt", "--reference=self **"),
+            (r"--schema .* is not one such as", "npu_cube", "--schema=(Tenser self) -> Tensor"),
+            (r"takes no tensor", "npu_cube", "--schema=(int n) -> Tensor"),
+            (r"return one new tensor", "npu_cube", "--schema=(Tensor self) -> (Tensor, Tensor)"),
+            (r"beyond this tool", "npu_cube", "--schema=(Tensor self, str mode) -> Tensor"),
+            (r"--schema is for operators of the fork's own", "exp", schema),
+            (r"called npu_native_functions_<part>.yaml", "npu_root", "--ir=Sqrt", "--reference=self", "--part=x.yaml"),
+        ]
+        for reason, *arguments in cases:
+            with self.subTest(arguments):
+                self.refused(reason, *arguments)
+
+    def test_dry_run(self):
+        before = self.texts()
+        status, out, _ = self.run_tool(*SOFT_CLIP, "--dry-run")
+        self.assertEqual(status, 0)
+        self.assertIn("+SIM_OP(SoftClip)", out)
+        self.assertEqual(self.texts(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
