@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
+from torch.nn import functional as F
 
 import torch
-from torch.nn import functional as F
 
 SIZES = {"small": 16, "medium": 256, "large": 1024}  # the side of a square matrix
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "int64": torch.int64}
@@ -74,11 +74,11 @@ def operators() -> dict[str, Operator]:
     """The operators by name."""
     one_argument = {
         "abs": ALL, "neg": ALL, "exp": FLOATS, "log": FLOATS, "sqrt": FLOATS, "rsqrt": FLOATS, "sin": FLOATS,
-        "tanh": FLOATS, "sigmoid": FLOATS, "relu": ALL, "floor": FLOATS, "erf": FLOATS, "reciprocal": FLOATS,
-        "sign": ALL,
+        "tanh": FLOATS, "sigmoid": FLOATS, "relu": ALL, "erf": FLOATS, "reciprocal": FLOATS,
     }  # fmt: skip
     made = {
-        name: Operator(lambda o, f=getattr(torch, name): f(o.positive), dtypes) for name, dtypes in one_argument.items()
+        name: Operator(lambda o, name=name: getattr(torch, name)(o.positive), dtypes)
+        for name, dtypes in one_argument.items()
     }
     made |= {
         "add": Operator(lambda o: o.x + o.y, ALL),

@@ -87,6 +87,17 @@ class TestScripts(TestCase):
         ]
         self.check("benchmarks/op_overhead.py", "--rounds", "1", "--import-rounds", "1", lines=lines)
 
+    def test_ops(self):
+        lines = [
+            r"4 operators, 36 cases",
+            r"(MISSED|met   )  npu / cpu, medium, geometric mean: [\d.]+",
+            r"the ten worst, with synchronisation:\n +[\d.]+  \w+ medium \w+ \w+: \d+ IR operators?",
+            r"the ten worst of the small ones, host time:",
+            r"targets: \d of 2 met",
+        ]
+        options = ("--rounds", "1", "--sizes", "small", "medium", "--only", "add", "exp", "mm", "sum")
+        self.check("benchmarks/ops.py", *options, lines=lines)
+
     def test_resnet50(self):
         lines = [r"step at 64 px, batch 64: cpu \d+ ms .*, npu \d+ ms", r"targets: \d of 1 met"]
         self.check("benchmarks/resnet50.py", "--case", "64", "--rounds", "1", "--no-memory", lines=lines)

@@ -104,6 +104,37 @@ class CodegenTest(unittest.TestCase):
         self.assertGreater(len(operators["ir_ops"]), 300)
         self.assertGreater(len(operators["kernels"]), 100)
 
+    def test_operators_with_operands_of_their_own(self):
+        text = (
+            "aten_ops:\n- {funcs: [cholesky, cholesky.out], ir: Cholesky, dtypes: [float, complex]}\n"
+            "- {funcs: [_dirichlet_grad], ir: DirichletGrad, like: [x]}\nouts:\n- geqrf.a\n- isin.Scalar_Tensor_out\n"
+        )
+        result, out = self.table(text)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        written = (out / "GeneratedAten.cpp").read_text()
+        self.assertIn('{"cholesky.out", "Cholesky", kDtypeFloat | kDtypeComplex, nullptr}', written)
+        self.assertIn('OutputSpecs{a.like("x")}', written)
+        # Structured operators refuse an out= tensor of another dtype, others cast.
+        self.assertIn('register_give(m, "geqrf.a", "geqrf", false)', written)
+        self.assertIn('register_give(m, "isin.Scalar_Tensor_out", "isin.Scalar_Tensor", true)', written)
+        operators = json.loads((out / "npu_operators.json").read_text())
+        self.assertEqual(operators["ir_ops"]["cholesky"]["ir"], ["Cholesky"])
+        self.assertEqual(operators["kernels"]["geqrf.a"]["kernel"], "geqrf")
+
+    def test_wrong_entries_of_these(self):
+        self.fails("aten_ops:\n- {funcs: [cholesky]}\n", 2, "needs `funcs` and `ir`")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, dtype: [float]}\n", 2, "unknown key `dtype`")
+        self.fails("aten_ops:\n- {funcs: [choleski], ir: C}\n", 2, "no overload `choleski`")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, like: [x]}\n", 2, "`x` is no argument")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, rule: nobody}\n", 2, "defines a rule `nobody`")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, dtypes: [half]}\n", 2, "unknown dtype class `half`")
+        self.fails("outs:\n- geqrf\n", 1, "has no out= arguments")
+
+    def test_names_that_begin_with_underscores(self):
+        result, out = self.table("kernels:\n  __lshift__.Scalar: shift\n", "Tensor shift(int);")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('"__lshift__.Scalar"', (out / "RegisterNPU.cpp").read_text())
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -102,6 +102,37 @@ class ContiguityTest(unittest.TestCase):
                 self.assertEqual(ops, 1)
                 self.assertTrue(torch.equal(on_npu.cpu(), expected))
 
+    def test_small_steps(self):
+        """Steps that the device has loops for, and those next to them, read and written, of all widths."""
+        dtypes = (torch.bool, torch.int8, torch.float16, torch.int32, torch.float32, torch.int64, torch.complex128)
+        for dtype in dtypes:
+            base = (torch.arange(7 * 200).reshape(7, 200) % 113 % (2 if dtype == torch.bool else 113)).to(dtype)
+            on_npu = base.to(DEVICE)
+            for step in (2, 3, 7, 8, 9):
+                for view in (
+                    lambda t, n=step: t[:, ::n],
+                    lambda t, n=step: t[1::2, 3::n],
+                    lambda t, n=step: t[3, 1::n],
+                ):
+                    with self.subTest(dtype=dtype, step=step):
+                        self.assertTrue(torch.equal(view(on_npu).contiguous().cpu(), view(base).contiguous()))
+                        expected, target = base.clone(), on_npu.clone()
+                        values = view(base).flip(-1)
+                        view(expected).copy_(values)
+                        view(target).copy_(values.to(DEVICE))
+                        self.assertTrue(torch.equal(target.cpu(), expected))
+                        view(target).copy_(view(on_npu.flip(0)))
+                        view(expected).copy_(view(base.flip(0)))
+                        self.assertTrue(torch.equal(target.cpu(), expected))
+
+    def test_large_steps_of_a_large_tensor(self):
+        base = torch.randn(600, 600)
+        on_npu = base.to(DEVICE)
+        self.assertTrue(torch.equal(on_npu[:, ::2].contiguous().cpu(), base[:, ::2]))
+        on_npu[::2, 1::2] = on_npu[1::2, ::2].clone()
+        base[::2, 1::2] = base[1::2, ::2].clone()
+        self.assertTrue(torch.equal(on_npu.cpu(), base))
+
     def test_copy_between_views(self):
         x = self.x.to(DEVICE)
         target = torch.zeros(8, 6, 3, 2, device=DEVICE)

@@ -2,7 +2,9 @@
 
 import copy
 import io
+import itertools
 import pickle
+import random
 
 from common_utils import TestCase, run_in_process, run_tests
 
@@ -202,6 +204,54 @@ class TestFormats(TestCase):
         script = "x = torch.randn(3, 4); y = x.npu().npu_format_cast(29); y.add_(1); print(torch.equal(y.cpu(), x + 1))"
         result = run_in_process(f"import torch; {script}", TASK_QUEUE_ENABLE="0")
         self.assertEqual((result.stdout.strip(), result.returncode), ("True", 0), result.stderr)
+
+
+class TestAnyOperator(TestCase):
+    """A chosen part of upstream's operator database with operands in private formats, against plain operands."""
+
+    RANDOM = (
+        "rand",
+        "normal",
+        "bernoulli",
+        "multinomial",
+        "uniform",
+        "exponential",
+        "cauchy",
+        "geometric",
+        "log_normal",
+    )
+    RANDOM += ("empty", "new_empty", "nn.functional.dropout", "nn.functional.alpha", "nn.functional.feature")
+    OTHER = ("nn.functional.rrelu", "nn.functional.fractional", "nn.functional.scaled_dot")
+    OTHER += ("linalg", "sparse", "torch.ops", "jiterator")
+
+    @staticmethod
+    def moved(arguments, private):
+        def move(t):
+            t = t.detach().npu()
+            if not private or t.numel() == 0 or t.dim() == 0 or t.is_complex():
+                return t
+            return t.npu_format_cast(4 if t.dim() == 4 else 29)
+
+        return torch.utils._pytree.tree_map_only(torch.Tensor, move, arguments)
+
+    def test_op_db(self):
+        from torch.testing._internal.common_methods_invocations import op_db
+
+        chosen = [op for op in op_db if torch.float32 in op.dtypes and not op.name.startswith(self.RANDOM + self.OTHER)]
+        compared = 0
+        for op in random.Random(0).sample(chosen, 60):
+            for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 2):
+                arguments = (sample.input, sample.args, sample.kwargs)
+                x, args, kwargs = self.moved(arguments, False)
+                try:
+                    expected = op(x, *args, **kwargs)
+                except (RuntimeError, NotImplementedError):
+                    continue  # not this test's business
+                x, args, kwargs = self.moved(arguments, True)
+                with self.subTest(op=op.name):
+                    torch.testing.assert_close(op(x, *args, **kwargs), expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+                    compared += 1
+        self.assertGreater(compared, 80)
 
 
 class TestCastWeight(TestCase):

@@ -83,6 +83,16 @@ class TestMatMul(unittest.TestCase):
         got = torch.mm(torch.empty(3, 0, device="npu"), torch.empty(0, 4, device="npu"))
         self.assertTrue(torch.equal(got.cpu(), torch.zeros(3, 4)))
 
+    def test_dtypes_are_checked_at_the_call(self):
+        x, y = torch.ones(1, 2, 3, device="npu"), torch.ones(1, 3, 4, dtype=torch.int64, device="npu")
+        for call in (
+            lambda: torch.mm(x[0], y[0]),
+            lambda: torch.bmm(x, y),
+            lambda: torch.baddbmm(torch.ones(1, 2, 4, device="npu"), x, y),
+        ):
+            with self.assertRaisesRegex(RuntimeError, "same dtype"):
+                call()
+
     def test_shapes_are_checked(self):
         with self.assertRaisesRegex(RuntimeError, "cannot be multiplied"):
             torch.mm(torch.zeros(2, 3, device="npu"), torch.zeros(2, 3, device="npu"))

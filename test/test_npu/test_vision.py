@@ -325,10 +325,16 @@ class TestLossesAndOthers(VisionTest):
         aten = torch.ops.aten
         for call, operands in (
             (lambda x, w, b: aten.slow_conv_dilated2d(x, w, [3, 2], b, [2, 1], [1, 2], [2, 1]), (image, filters, bias)),
-            (lambda x, w, b: aten.slow_conv_dilated3d(x, w, [3, 2, 2], b, 1, 1, [1, 2, 2]), (volume, deep, bias)),
-            (lambda x, w, b: aten.slow_conv_transpose2d(x, w, [3, 2], b, 2, 1, 1, 1), (image, turned, bias)),
-            (lambda x, w, b: aten.slow_conv3d(x, w, [3, 2, 2], b, 2, 1), (volume, deep, bias)),
-            (lambda x, w, b: aten.thnn_conv2d(x, w, [3, 2], b, 2, 1), (image, filters, bias)),
+            (
+                lambda x, w, b: aten.slow_conv_dilated3d(x, w, [3, 2, 2], b, [1] * 3, [1] * 3, [1, 2, 2]),
+                (volume, deep, bias),
+            ),
+            (
+                lambda x, w, b: aten.slow_conv_transpose2d(x, w, [3, 2], b, [2, 2], [1, 1], [1, 1]),
+                (image, turned, bias),
+            ),
+            (lambda x, w, b: aten.slow_conv3d(x, w, [3, 2, 2], b, [2] * 3, [1] * 3), (volume, deep, bias)),
+            (lambda x, w, b: aten.thnn_conv2d(x, w, [3, 2], b, [2, 2], [1, 1]), (image, filters, bias)),
         ):
             self.both(call, *(t.double() for t in operands))
         with self.assertRaisesRegex(RuntimeError, "kernel_size"):

@@ -13,7 +13,9 @@ import h5py
 import torch
 
 ROOT = Path(__file__).resolve().parents[3]
-MSACCUCMP = ROOT / "tools" / "msaccucmp" / "msaccucmp.py"
+_SOURCE = ROOT / "tools" / "msaccucmp"
+_INSTALLED = Path(torch.__file__).parent / "tools" / "operator_cmp" / "compare"
+MSACCUCMP = (_SOURCE if _SOURCE.is_dir() else _INSTALLED) / "msaccucmp.py"
 GOLDEN = Path(__file__).with_name("golden_v1.h5")
 HAS_DUMPER = isinstance(torch.utils.dumper, type)
 

@@ -79,6 +79,12 @@ class TestBisect(DumpCase):
         self.assertRegex(done.stdout, r"source: .*train.py:12")
         self.assertReproduced("test_convolution_backward_1.py", fault)
 
+    def test_inputs_that_are_off_already(self):
+        """Data drawn on the device differs from the CPU's: not the operator's fault, and said."""
+        drawn = SCRIPT.replace('torch.randn(2, 3, 8, 8).to("npu:0")', 'torch.randn(2, 3, 8, 8, device="npu")')
+        done = self.bisect(drawn, fault="Conv2D:scale=1.1@1")
+        self.assertRegex(done.stdout, r"/convolution/1 .*\n(.*\n)*  inputs already off: yes: input \(relative")
+
     def test_inside_of_a_region(self):
         fault = "MatMulV2:scale=1.5@1"
         done = self.bisect(SCRIPT, fault=fault)

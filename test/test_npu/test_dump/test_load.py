@@ -113,6 +113,28 @@ class TestLoad(DumpCase):
         self.assertEqual(found[0].tolist(), [3.0, 3.0, 2.0, 2.0])
         np.testing.assert_array_equal(data(path, "/mul_/1/output/output"), [2, 2])
 
+    def test_arguments_that_are_one_tensor(self):
+        def work(value):
+            x, y = torch.full((2,), value), torch.full((2,), value + 1)
+            return x.addcmul_(y, y), x.mul_(x)
+
+        _, source = self.dump(lambda: work(1.0))
+        dump, path = self.load(lambda: work(10.0), source)
+        np.testing.assert_array_equal(data(path, "/addcmul_/1/output/output"), [5, 5])
+        np.testing.assert_array_equal(data(path, "/mul_/1/output/output"), [25, 25])
+
+    def test_foreach(self):
+        def work(value):
+            xs = [torch.full((2,), value), torch.full((3,), value)]
+            torch._foreach_add_(xs, [x * 2 for x in xs])
+            return xs
+
+        _, source = self.dump(lambda: work(1.0))
+        found = []
+        _, path = self.load(lambda: found.extend(work(10.0)), source)
+        self.assertEqual([x.tolist() for x in found], [[3.0] * 2, [3.0] * 3])
+        np.testing.assert_array_equal(data(path, "/_foreach_add_/1/output/self_1"), [3] * 3)
+
     def test_summary_cannot_be_loaded(self):
         _, source = self.dump(lambda: torch.ones(2).exp(), summary_only=True)
         dump, _ = self.load(lambda: torch.zeros(2).exp(), source)

@@ -29,6 +29,26 @@ class TestWalk(DumpCase):
         self.assertTrue(list((self.folder / "numpy").glob("Relu.*.output.0.npy")))
         self.assertFalse([f for f in (self.folder / "numpy").iterdir() if not f.name.startswith("Relu.")])
 
+    def test_benchmark_runs(self):
+        script = ROOT / "benchmarks" / "dumper.py"
+        if not script.is_file():
+            self.skipTest("needs the source tree")
+        options = [
+            "--arch",
+            "shufflenet_v2_x0_5",
+            "--batch",
+            "2",
+            "--size",
+            "64",
+            "--rounds",
+            "1",
+            "--no-memory",
+            "--allow-load",
+        ]
+        done = self.run_python(script, *options, OMP_NUM_THREADS="1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"recorded step / h5py alone: [0-9.]+ \(target: at most 3\)")
+
 
 class TestOverflow(DumpCase):
     def check(self, work):

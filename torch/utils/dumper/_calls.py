@@ -173,6 +173,12 @@ def flatten(named):
             yield name, value
 
 
+def is_written(op: Operator, name: str) -> bool:
+    """Whether the operator writes the argument, or the list that it is an item of."""
+    head, _, tail = name.rpartition("_")
+    return name in op.writes or (tail.isdigit() and head in op.writes)
+
+
 def named_arguments(op: Operator, args, kwargs):
     """Pairs (schema name, value) of the arguments that were passed."""
     return [*zip(op.arguments, args, strict=False), *kwargs.items()]

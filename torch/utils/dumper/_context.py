@@ -107,6 +107,7 @@ class dumper:
         self.problems: list[str] = []
         self.overflows: list[dict] = []
         self.operators = self.bytes_written = 0
+        self._step = 1
         self._session = self._writer = self._reader = self._sink = None
         self._summary_only, self._progress = summary_only, progress
         self._filter = filter
@@ -279,8 +280,6 @@ class dumper:
                 lines.append(f"  and {len(self.problems) - 20} more (attribute `problems`)")
         with contextlib.suppress(ValueError):  # a closed stderr is no reason to fail
             print("\n".join(lines), file=sys.stderr, end="\n" if lines else "")
-
-    _step = 1
 
     # What `torch.utils.dumper.NAME` reaches, since the class hides the package of its name.
 

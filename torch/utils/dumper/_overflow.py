@@ -85,7 +85,7 @@ class OverflowSink(DumpSink):
         before = {
             name: value.clone()
             for name, value in values.items()
-            if isinstance(value, torch.Tensor) and any(name == w or name.startswith(f"{w}_") for w in call.op.writes)
+            if isinstance(value, torch.Tensor) and _calls.is_written(call.op, name)
         }
         return self._checked(call, before)
 

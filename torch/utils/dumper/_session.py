@@ -57,7 +57,6 @@ class Session:
         self._lock = threading.Lock()
         self._local = _Local()
         self._owner = os.getpid()
-        self._stack: list = []
 
     # -- entering and leaving
 

@@ -1,6 +1,8 @@
 # What is done with each operator: dumped, or fed from a file and dumped. The overflow check is in _overflow.py.
 """Dump and load."""
 
+import contextlib
+
 import torch
 
 from . import _calls, _values
@@ -147,27 +149,7 @@ class LoadSink(DumpSink):
         self.write_inputs(where, call, loaded)
         if call.is_region:
             return self._run_region(where, call, loaded)
-        twins = _twins(call)
-        own = {}
-        for name, value in named:
-            flat = [name] if isinstance(value, torch.Tensor) else [f"{name}_{i}" for i in range(_length(value))]
-            if name in call.op.writes:
-                for item, target in zip(
-                    flat, [value] if isinstance(value, torch.Tensor) else value or (), strict=False
-                ):
-                    if item in loaded and item not in twins:
-                        target.copy_(loaded[item])
-                own[name] = value
-            elif isinstance(value, torch.Tensor):
-                own[name] = (
-                    own_twin if (own_twin := _written_twin(call, name, twins)) is not None else loaded.get(name, value)
-                )
-            elif any(item in loaded for item in flat):
-                own[name] = type(value)(loaded.get(item, old) for item, old in zip(flat, value, strict=True))
-            else:
-                own[name] = value
-        args = tuple(own[name] for name, _ in named[: len(call.args)])
-        kwargs = {name: own[name] for name in call.kwargs}
+        args, kwargs = self._fed(call, loaded)
         try:
             with self._acl(call.path):
                 result = call.execute(args, kwargs)
@@ -181,8 +163,23 @@ class LoadSink(DumpSink):
         self.write_results(where, call, result, args, kwargs)
         return call.execute(call.args, call.kwargs) if call.op.is_view else result
 
+    def _fed(self, call, loaded):
+        """(args, kwargs) with the loaded tensors; one that the operator writes stays the program's and takes
+        the values.
+        """
+        originals = dict(_calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)))
+        twins, chosen = _twins(call), {}
+        for name, tensor in loaded.items():
+            if name in twins:
+                chosen[name] = chosen[twins[name]]
+            elif _calls.is_written(call.op, name):
+                chosen[name] = originals[name].copy_(tensor)
+            else:
+                chosen[name] = tensor
+        return self._with(call, chosen)
+
     def _acl(self, path):
-        return self.around(path) if self.around is not None else _Nothing()
+        return self.around(path) if self.around is not None else contextlib.nullcontext()
 
     def _run_region(self, where, call, loaded):
         leaves = {}
@@ -239,23 +236,3 @@ class LoadSink(DumpSink):
             found = region_backward(call.func, args, kwargs, entered, names)
         where = self._begin_backward(call, name, seqid, index)
         self._write_backward(where, call, entered, found, values)
-
-
-def _length(value) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else 0
-
-
-def _written_twin(call, name, twins):
-    """The argument itself when it is the same tensor as one that the operator writes."""
-    twin = twins.get(name)
-    if twin is None:
-        return None
-    return dict(_calls.named_arguments(call.op, call.args, call.kwargs)).get(twin)
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_) -> None:
-        return None

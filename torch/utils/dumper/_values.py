@@ -81,11 +81,6 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return array.view(np.uint16) if array.dtype == np.int16 and tensor.dtype is not torch.int16 else array
 
 
-def bits_name(tensor: torch.Tensor) -> str:
-    """The attribute DataType."""
-    return dtype_name(tensor.dtype)
-
-
 def from_numpy(array: np.ndarray, dtype: str) -> torch.Tensor:
     """A CPU tensor of a data set's values and its DataType."""
     wanted = dtype_of(dtype)

@@ -186,20 +186,8 @@ const DtypeSet kForward = kFloatTypes | dtype_bit(ACL_INT64);
 const std::vector<DtypeSet> kSizeFirst = {kIntTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes};
 const std::vector<DtypeSet> kSizeSecond = {kFloatTypes, kIntTypes, kFloatTypes};
 
-SIM_OP(Conv2D)
-    .inputs(2, 4)
-    .dtypes(kForward)
-    .attrs(kAttrs)
-    .require({"strides", "pads"})
-    .on_cube()
-    .run(conv_forward_op);
-SIM_OP(Conv3D)
-    .inputs(2, 4)
-    .dtypes(kForward)
-    .attrs(kAttrs)
-    .require({"strides", "pads"})
-    .on_cube()
-    .run(conv_forward_op);
+SIM_OP(Conv2D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
+SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})

@@ -1,6 +1,7 @@
 // Data movement: copies, casts, views made contiguous and written back, concatenation, and memory that is filled.
 
 #include <sim/ops/common.h>
+#include <sim/ops/strided.h>
 #include <sim/ops/tiny.h>
 
 #include <ATen/CPUFunctions.h>
@@ -48,7 +49,8 @@ SIM_OP(BroadcastTo).inputs(2).dtypes(kAllTypes).run(broadcast_to);
 void as_strided(OpContext& c) {
   const Tensor x = c.in(0);
   const Tensor view = x.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + x.storage_offset());
-  c.out(0).copy_(view);
+  const Tensor y = c.out(0);
+  if (!copy_in_steps(y, view)) y.copy_(view);
 }
 SIM_OP(AsStrided).inputs(4).dtypes(kAllTypes).run(as_strided);
 
@@ -57,7 +59,8 @@ void view_copy(OpContext& c) {
   const Tensor source = c.in(4);
   const Tensor from = source.as_strided(c.in_values(5), c.in_values(6), c.in_values(7).at(0) + source.storage_offset());
   const Tensor target = in_place(c);
-  target.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + target.storage_offset()).copy_(from);
+  const Tensor to = target.as_strided(c.in_values(1), c.in_values(2), c.in_values(3).at(0) + target.storage_offset());
+  if (!copy_in_steps(to, from)) to.copy_(from);
 }
 SIM_OP(ViewCopy).inputs(8).dtypes(kAllTypes).run(view_copy);
 

@@ -16,8 +16,8 @@ int64_t position_of(const std::string& name, const std::vector<std::string>& nam
 
 struct Modes {
   explicit Modes(OpContext& c)
-      : interpolation(position_of(c.attrs().text("interpolation_mode", "bilinear"),
-                                  {"bilinear", "nearest", "bicubic"})),
+      : interpolation(
+            position_of(c.attrs().text("interpolation_mode", "bilinear"), {"bilinear", "nearest", "bicubic"})),
         padding(position_of(c.attrs().text("padding_mode", "zeros"), {"zeros", "border", "reflection"})),
         corners(c.attrs().boolean("align_corners", false)) {}
   int64_t interpolation, padding;
@@ -39,9 +39,9 @@ void sample_grad(OpContext& c) {
   const Modes m(c);
   const std::array<bool, 2> wanted = {c.num_outputs() > 1, true};
   const at::Tensor grad = c.in(0), x = c.in(1), grid = c.in(2);
-  auto [dx, dgrid] =
-      kVolume ? at::grid_sampler_3d_backward(grad, x, grid, m.interpolation, m.padding, m.corners, wanted)
-              : at::grid_sampler_2d_backward(grad, x, grid, m.interpolation, m.padding, m.corners, wanted);
+  auto [dx, dgrid] = kVolume
+                         ? at::grid_sampler_3d_backward(grad, x, grid, m.interpolation, m.padding, m.corners, wanted)
+                         : at::grid_sampler_2d_backward(grad, x, grid, m.interpolation, m.padding, m.corners, wanted);
   c.out(0).copy_(dgrid);
   if (wanted[0]) {
     c.out(1).copy_(dx);

@@ -11,15 +11,14 @@ std::optional<at::Tensor> weight(OpContext& c, size_t i) { return some(widen(opt
 
 // inputs x, target, weight, margin
 void multi_margin(OpContext& c) {
-  c.out(0).copy_(at::multi_margin_loss(widen(c.in(0)), c.in(1).to(at::kLong), c.attrs().integer("p", 1),
-                                       c.in_scalar(3), weight(c, 2), reduction(c)));
+  c.out(0).copy_(at::multi_margin_loss(widen(c.in(0)), c.in(1).to(at::kLong), c.attrs().integer("p", 1), c.in_scalar(3),
+                                       weight(c, 2), reduction(c)));
 }
 
 // inputs x, target, weight, margin, y_grad
 void multi_margin_grad(OpContext& c) {
   c.out(0).copy_(at::multi_margin_loss_backward(widen(c.in(4)), widen(c.in(0)), c.in(1).to(at::kLong),
-                                                c.attrs().integer("p", 1), c.in_scalar(3), weight(c, 2),
-                                                reduction(c)));
+                                                c.attrs().integer("p", 1), c.in_scalar(3), weight(c, 2), reduction(c)));
 }
 
 // outputs y, is_target

@@ -167,12 +167,17 @@ void batch_norm_grad(OpContext& c) {
   write_channels(c.out(2), sum_dy);
 }
 
-// inputs x, normalized_shape, gamma, beta; outputs y, mean, rstd
+// inputs x, normalized_shape, gamma, beta; outputs y, mean, rstd. libtorch reads fp16 as it is and computes in fp32,
+// with fp32 statistics, if the scale is fp32.
 void layer_norm(OpContext& c) {
-  const at::Tensor x = wide_in(c, 0), y = c.out(0);
-  auto [out, mean, rstd] = at::native_layer_norm(x, c.in_values(1), some(wide_in(c, 2)), some(wide_in(c, 3)),
-                                                 c.attrs().real("epsilon", 1e-5));
-  y.copy_(out);
+  const at::Tensor x = c.in(0);
+  const std::vector<int64_t> shape = c.in_values(1);
+  at::Tensor gamma = wide_in(c, 2);
+  if (!gamma.defined() && at::isReducedFloatingType(x.scalar_type())) gamma = at::ones(shape, at::kFloat);
+  const at::Tensor beta = wide_in(c, 3);
+  c.place_next_allocation(0);
+  auto [out, mean, rstd] = at::native_layer_norm(x, shape, some(gamma), some(beta), c.attrs().real("epsilon", 1e-5));
+  c.set_out(0, out);
   c.out(1).copy_(mean);
   c.out(2).copy_(rstd);
 }

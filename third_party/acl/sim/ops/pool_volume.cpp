@@ -6,7 +6,9 @@
 namespace acl_sim {
 namespace {
 
-void adaptive_avg_pool_3d(OpContext& c) { c.out(0).copy_(at::_adaptive_avg_pool3d(c.in(0), c.attrs().integers("output_size"))); }
+void adaptive_avg_pool_3d(OpContext& c) {
+  c.out(0).copy_(at::_adaptive_avg_pool3d(c.in(0), c.attrs().integers("output_size")));
+}
 
 void adaptive_avg_pool_3d_grad(OpContext& c) {
   at::Tensor dx = c.out(0);

@@ -24,11 +24,12 @@ void by_dtype(const Tensor& t, const F& f) {
 // Channels in parallel: each writes to planes of its own.
 template <class F>
 void for_channels(int64_t channels, int64_t work, const F& f) {
-  at::parallel_for(0, channels, std::max<int64_t>(1, 16384 / std::max<int64_t>(work, 1)), [&](int64_t from, int64_t to) {
-    for (int64_t k = from; k < to; ++k) {
-      f(k);
-    }
-  });
+  at::parallel_for(0, channels, std::max<int64_t>(1, 16384 / std::max<int64_t>(work, 1)),
+                   [&](int64_t from, int64_t to) {
+                     for (int64_t k = from; k < to; ++k) {
+                       f(k);
+                     }
+                   });
 }
 
 // inputs features, rois, scale
@@ -162,8 +163,8 @@ void pool_grad(OpContext& c) {
   by_dtype(dy, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t r = 0; r < rois.size(0); ++r) {
-      T* image = dx.mutable_data_ptr<T>() +
-                 roi::image_of(rois.const_data_ptr<T>() + 5 * r, dx.size(0)) * channels * area;
+      T* image =
+          dx.mutable_data_ptr<T>() + roi::image_of(rois.const_data_ptr<T>() + 5 * r, dx.size(0)) * channels * area;
       const T* in = dy.const_data_ptr<T>() + r * channels * cells;
       const int* place = argmax.const_data_ptr<int>() + r * channels * cells;
       for_channels(channels, cells, [&](int64_t k) {

@@ -45,7 +45,8 @@ int64_t check_operands(const Tensor& log_probs, const Tensor& targets, IntArrayR
   } else {
     checkSize(kName, targets_arg, 0, batch);
     TORCH_CHECK(targets.size(1) >= longest, "Expected tensor to have size at least ", longest,
-                " at dimension 1, but got size ", targets.size(1), " for argument #2 'targets' (while checking "
+                " at dimension 1, but got size ", targets.size(1),
+                " for argument #2 'targets' (while checking "
                 "arguments for ctc_loss)");
   }
   for (const int64_t length : input_lengths) {

@@ -27,8 +27,9 @@ struct Modes {
       check_grid_sampler_2d(input, grid);
     }
     check_dtype(input.scalar_type(), kDtypeFloat, "grid_sampler");
-    TORCH_CHECK(input.scalar_type() == grid.scalar_type(), "grid_sampler(): expected input and grid to have one dtype, ",
-                "but input has ", input.scalar_type(), " and grid has ", grid.scalar_type());
+    TORCH_CHECK(input.scalar_type() == grid.scalar_type(),
+                "grid_sampler(): expected input and grid to have one dtype, ", "but input has ", input.scalar_type(),
+                " and grid has ", grid.scalar_type());
     TORCH_CHECK(interpolation_mode >= 0 && interpolation_mode < 3, "grid_sampler(): no interpolation mode ",
                 interpolation_mode);
     TORCH_CHECK(padding_mode >= 0 && padding_mode < 3, "grid_sampler(): no padding mode ", padding_mode);

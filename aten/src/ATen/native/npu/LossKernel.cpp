@@ -134,8 +134,7 @@ Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t red
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
-  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input,
-                              number(beta));
+  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input, number(beta));
 }
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
@@ -144,8 +143,7 @@ Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, d
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
                                 double delta, Tensor& grad_input) {
-  return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input,
-                              number(delta));
+  return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input, number(delta));
 }
 
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,

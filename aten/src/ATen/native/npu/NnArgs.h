@@ -51,8 +51,9 @@ inline bool is_turned(const Tensor& t) {
 }
 // The second factor of a product, after the check that upstream's meta functions leave to the kernels.
 inline const Tensor& of_one_dtype(const Tensor& first, const Tensor& second) {
-  TORCH_CHECK(first.scalar_type() == second.scalar_type(), "expected m1 and m2 to have the same dtype, but got: ",
-              first.scalar_type(), " != ", second.scalar_type());
+  TORCH_CHECK(first.scalar_type() == second.scalar_type(),
+              "expected m1 and m2 to have the same dtype, but got: ", first.scalar_type(),
+              " != ", second.scalar_type());
   return second;
 }
 inline Tensor upright(const Tensor& t) { return is_turned(t) ? t.transpose(-2, -1) : t; }

@@ -15,8 +15,9 @@ Tensor& rrelu_with_noise_out(const Tensor& self, Tensor& noise, const Scalar& lo
                              std::optional<Generator> generator, Tensor& out) {
   DeviceOf guard(self);
   check_dtype(self.scalar_type(), kDtypeFloat, "rrelu_with_noise");
-  TORCH_CHECK(self.sizes() == noise.sizes(), "noise tensor shape must match self tensor shape. Got self.shape = ",
-              self.sizes(), " noise.shape = ", noise.sizes());
+  TORCH_CHECK(self.sizes() == noise.sizes(),
+              "noise tensor shape must match self tensor shape. Got self.shape = ", self.sizes(),
+              " noise.shape = ", noise.sizes());
   TORCH_CHECK(self.scalar_type() == noise.scalar_type() && self.device() == noise.device(),
               "rrelu_with_noise: noise must have the dtype and device of self, ", self.scalar_type(), " on ",
               self.device(), ", but has ", noise.scalar_type(), " on ", noise.device());

@@ -1,5 +1,5 @@
-// Convolutions that are called by the name of the CPU's way to compute them: on npu they are plain convolutions. Samples
-// without a batch get one.
+// Convolutions that are called by the name of the CPU's way to compute them: on npu they are plain convolutions.
+// Samples without a batch get one.
 
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/ops/convolution.h>
@@ -57,8 +57,8 @@ Tensor slow_conv_transpose2d(const Tensor& self, const Tensor& weight, IntArrayR
 Tensor& slow_conv_transpose2d_out(const Tensor& self, const Tensor& weight, IntArrayRef kernel_size,
                                   const std::optional<Tensor>& bias, IntArrayRef stride, IntArrayRef padding,
                                   IntArrayRef output_padding, IntArrayRef dilation, Tensor& out) {
-  return give(
-      npu::slow_conv_transpose2d(self, weight, kernel_size, bias, stride, padding, output_padding, dilation), out);
+  return give(npu::slow_conv_transpose2d(self, weight, kernel_size, bias, stride, padding, output_padding, dilation),
+              out);
 }
 Tensor slow_conv_transpose3d(const Tensor& self, const Tensor& weight, IntArrayRef kernel_size,
                              const std::optional<Tensor>& bias, IntArrayRef stride, IntArrayRef padding,
@@ -69,8 +69,8 @@ Tensor slow_conv_transpose3d(const Tensor& self, const Tensor& weight, IntArrayR
 Tensor& slow_conv_transpose3d_out(const Tensor& self, const Tensor& weight, IntArrayRef kernel_size,
                                   const std::optional<Tensor>& bias, IntArrayRef stride, IntArrayRef padding,
                                   IntArrayRef output_padding, IntArrayRef dilation, Tensor& out) {
-  return give(
-      npu::slow_conv_transpose3d(self, weight, kernel_size, bias, stride, padding, output_padding, dilation), out);
+  return give(npu::slow_conv_transpose3d(self, weight, kernel_size, bias, stride, padding, output_padding, dilation),
+              out);
 }
 
 Tensor slow_conv3d(const Tensor& self, const Tensor& weight, IntArrayRef kernel_size, const std::optional<Tensor>& bias,

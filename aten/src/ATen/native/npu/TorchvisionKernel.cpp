@@ -192,10 +192,10 @@ struct DeformParams {
     TORCH_CHECK(offset_groups > 0 && x.size(1) % offset_groups == 0, kName, ": ", x.size(1),
                 " input channels do not fit ", offset_groups, " offset groups");
     const int64_t taps = offset_groups * w.size(2) * w.size(3);
-    TORCH_CHECK(offset.size(1) == 2 * taps, "offset.shape[1] is not valid: got: ", offset.size(1), " expected: ",
-                2 * taps);
-    TORCH_CHECK(!use_mask || mask.size(1) == taps, "mask.shape[1] is not valid: got: ", mask.size(1), " expected: ",
-                taps);
+    TORCH_CHECK(offset.size(1) == 2 * taps, "offset.shape[1] is not valid: got: ", offset.size(1),
+                " expected: ", 2 * taps);
+    TORCH_CHECK(!use_mask || mask.size(1) == taps, "mask.shape[1] is not valid: got: ", mask.size(1),
+                " expected: ", taps);
     TORCH_CHECK(offset.size(0) == x.size(0), "invalid batch size of offset");
     TORCH_CHECK(!use_mask || mask.size(0) == x.size(0), "invalid batch size of mask");
     DimVector sizes = {x.size(0), w.size(0)};
@@ -222,8 +222,8 @@ Tensor deform_conv2d(const Tensor& input, const Tensor& weight, const Tensor& of
   const DeformParams p{{stride_h, stride_w}, {pad_h, pad_w}, {dilation_h, dilation_w}, groups, offset_groups};
   const DimVector sizes = p.check(input, weight, offset, mask, use_mask);
   check_same("deform_conv2d", "input and bias", input, bias);
-  TORCH_CHECK(bias.numel() == weight.size(0), "deform_conv2d: expected ", weight.size(0),
-              " elements of bias, but got ", bias.sizes());
+  TORCH_CHECK(bias.numel() == weight.size(0), "deform_conv2d: expected ", weight.size(0), " elements of bias, but got ",
+              bias.sizes());
   const Tensor y = empty_npu(sizes, input.scalar_type(), input.device());
   if (y.numel() > 0) {
     OpCommand cmd;

@@ -53,8 +53,8 @@ struct Windows {
     check_length(kName, "dilation", dilation, 3);
     TORCH_CHECK(stride.empty() || stride.size() == 1 || stride.size() == 3,
                 "max_pool3d: stride must be omitted, one int or three ints, but got ", stride.size());
-    TORCH_CHECK(self.dim() == 4 || self.dim() == 5, "max_pool3d: Expected 4D or 5D tensor for input, but got: ",
-                self.sizes());
+    TORCH_CHECK(self.dim() == 4 || self.dim() == 5,
+                "max_pool3d: Expected 4D or 5D tensor for input, but got: ", self.sizes());
     k = spatial(kernel_size, 3);
     s = window_strides(stride, kernel_size, 3);
     p = spatial(padding, 3);
@@ -121,8 +121,8 @@ void max_pool3d_backward::meta(const Tensor& grad_output, const Tensor& self, In
 
 void fractional_max_pool3d_backward::meta(const Tensor& grad_output, const Tensor& self, IntArrayRef,
                                           IntArrayRef output_size, const Tensor& indices) {
-  TORCH_CHECK(self.dim() == 4 || self.dim() == 5, "fractional_max_pool3d_backward(): Expected 4D or 5D tensor, but got ",
-              self.sizes());
+  TORCH_CHECK(self.dim() == 4 || self.dim() == 5,
+              "fractional_max_pool3d_backward(): Expected 4D or 5D tensor, but got ", self.sizes());
   TORCH_CHECK(output_size.size() == 3, "fractional_max_pool3d_backward(): output_size must be three ints");
   TORCH_CHECK(grad_output.dim() == self.dim() && grad_output.sizes() == IntArrayRef(with_last(self, output_size)) &&
                   indices.sizes() == grad_output.sizes(),
@@ -131,11 +131,10 @@ void fractional_max_pool3d_backward::meta(const Tensor& grad_output, const Tenso
 }
 
 void max_unpool2d::meta(const Tensor& self, const Tensor& indices, IntArrayRef output_size) {
-  TORCH_CHECK(indices.scalar_type() == kLong, "elements in indices should be type int64 but got: ",
-              indices.scalar_type());
-  TORCH_CHECK(output_size.size() == 2,
-              "There should be exactly two elements (height, width) in output_size, but got ", output_size.size(),
-              " elements.");
+  TORCH_CHECK(indices.scalar_type() == kLong,
+              "elements in indices should be type int64 but got: ", indices.scalar_type());
+  TORCH_CHECK(output_size.size() == 2, "There should be exactly two elements (height, width) in output_size, but got ",
+              output_size.size(), " elements.");
   TORCH_CHECK(self.dim() == 3 || self.dim() == 4,
               "Input to max_unpooling2d should be a 3d or 4d Tensor, but got a tensor with ", self.dim(),
               " dimensions.");
@@ -150,13 +149,14 @@ void max_unpool3d::meta(const Tensor& self, const Tensor& indices, IntArrayRef o
   TORCH_CHECK(output_size.size() == 3,
               "There should be exactly three elements (depth, height, width) in output_size, but got ",
               output_size.size(), " elements.");
-  TORCH_CHECK(indices.scalar_type() == kLong, "elements in indices should be type int64 but got: ",
-              indices.scalar_type());
+  TORCH_CHECK(indices.scalar_type() == kLong,
+              "elements in indices should be type int64 but got: ", indices.scalar_type());
   TORCH_CHECK(self.dim() == 4 || self.dim() == 5,
               "Input to max_unpooling3d should be a 4d or 5d Tensor, but got a tensor with ", self.dim(),
               " dimensions.");
-  TORCH_CHECK(stride.size() == 3, "There should be exactly three elements (depth, height, width) in stride, but got: ",
-              stride.size(), " elements.");
+  TORCH_CHECK(stride.size() == 3,
+              "There should be exactly three elements (depth, height, width) in stride, but got: ", stride.size(),
+              " elements.");
   TORCH_CHECK(padding.size() == 3,
               "There should be exactly three elements (depth, height, width) in padding, but got: ", padding.size(),
               " elements.");
@@ -278,8 +278,8 @@ void col2im::meta(const Tensor& self, IntArrayRef output_size, IntArrayRef kerne
 namespace {
 
 void check_target(const Tensor& target) {
-  TORCH_CHECK(target.scalar_type() == kLong || target.scalar_type() == kInt,
-              "expected scalar type Long but found ", target.scalar_type());
+  TORCH_CHECK(target.scalar_type() == kLong || target.scalar_type() == kInt, "expected scalar type Long but found ",
+              target.scalar_type());
 }
 
 void check_multi_margin(const Tensor& self, const Tensor& target, const Scalar& p, OptionalTensorRef weight) {
@@ -318,8 +318,8 @@ void multilabel_margin_loss::meta(const Tensor& self, const Tensor& target, int6
   set_output_raw_strided(1, target.sizes(), {}, self.options());
 }
 
-void multilabel_margin_loss_backward::meta(const Tensor& grad_output, const Tensor& self, const Tensor& target,
-                                           int64_t, const Tensor& is_target) {
+void multilabel_margin_loss_backward::meta(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t,
+                                           const Tensor& is_target) {
   int64_t samples = 0, classes = 0;
   multilabel_margin_loss_shape_check(samples, classes, self.dim(), self, target);
   check_target(target);

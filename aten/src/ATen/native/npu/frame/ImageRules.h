@@ -58,8 +58,7 @@ struct pad3d_backward : at::impl::MetaBase {
 };
 
 struct im2col : at::impl::MetaBase {
-  void meta(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dilation, IntArrayRef padding,
-            IntArrayRef stride);
+  void meta(const Tensor& self, IntArrayRef kernel_size, IntArrayRef dilation, IntArrayRef padding, IntArrayRef stride);
 };
 struct col2im : at::impl::MetaBase {
   void meta(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel_size, IntArrayRef dilation,
