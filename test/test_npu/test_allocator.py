@@ -326,6 +326,26 @@ assert torch.npu.memory_allocated() == before - (16 << 20), (before, torch.npu.m
             TASK_QUEUE_ENABLE="2",
         )
 
+    def test_operands_that_are_dropped_at_once_are_read_in_time(self):
+        for mode in "12":
+            self.run_ok(
+                """
+import sys
+sums = []
+for i in range(300):
+    x = torch.full((1000 + i,), float(i), device="npu")
+    references = sys.getrefcount(x)
+    y = torch.addcmul(x * 2, x, torch.full_like(x, 0.5)).clamp(min=-1.0)
+    z = torch.where(y > 0, y, torch.zeros_like(y))
+    assert sys.getrefcount(x) == references
+    del x, y                                  # their memory is used again by what comes next
+    sums.append((z.sum() / z.numel()).double())
+values = torch.stack(sums).cpu()
+assert torch.allclose(values, torch.arange(300).double() * 2.5), values
+""",
+                TASK_QUEUE_ENABLE=mode,
+            )
+
     def test_what_is_not_supported_is_refused(self):
         for settings, words in (
             ("expandable_segments:True", "expandable_segments is not supported"),
