@@ -20,12 +20,17 @@ constexpr int64_t kGrain = 32768;  // elements
   SIM_MULTIVERSION void row_##A##_##B(T* __restrict to, const T* __restrict from, int64_t n) { \
     for (int64_t i = 0; i < n; ++i) to[A * i] = from[B * i];                                   \
   }
-ROW(uint8_t, 1, 2)
-ROW(uint16_t, 1, 2) ROW(uint32_t, 1, 2) ROW(uint64_t, 1, 2) ROW(uint8_t, 2, 1) ROW(uint16_t, 2, 1) ROW(uint32_t, 2, 1)
-    ROW(uint64_t, 2, 1)
+ROW(uint8_t, 1, 2);
+ROW(uint16_t, 1, 2);
+ROW(uint32_t, 1, 2);
+ROW(uint64_t, 1, 2);
+ROW(uint8_t, 2, 1);
+ROW(uint16_t, 2, 1);
+ROW(uint32_t, 2, 1);
+ROW(uint64_t, 2, 1);
 #undef ROW
 
-        struct Dim {
+struct Dim {
   int64_t size, to, from;  // steps count elements
 };
 
