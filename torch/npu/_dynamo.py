@@ -82,7 +82,7 @@ def register() -> None:
     from torch._dynamo.variables import SkipFunctionVariable, TorchInGraphFunctionVariable
     from torch._dynamo.variables import streams as stream_variables
     from torch._dynamo.variables import torch as torch_variables
-    from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, register_device_context_manager
+    from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, _device_context_manager_map
 
     class NPUStreamVariable(stream_variables.StreamVariable):
         _cpython_type = torch.npu.Stream
@@ -99,7 +99,8 @@ def register() -> None:
         def python_type(self) -> type:
             return torch.npu.device
 
-    register_device_context_manager(torch.npu.device, NPUDeviceVariable)
+    # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
+    _device_context_manager_map[torch.npu.device] = NPUDeviceVariable
     stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = NPUStreamVariable
     handlers = TorchInGraphFunctionVariable._get_handlers()
     for name in ("current_stream", "synchronize"):
