@@ -293,16 +293,21 @@ def run_forward(op, values):
 
 
 def run_gradients(op, values, finish=None):
-    """Gradients of a scalar made of all results with respect to every leaf; None where there is none to take."""
+    """Gradients of all results with respect to every leaf that asks for one; None where there is none to take."""
     leaves = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and t.requires_grad]
     result = op(values[0], *values[1], **values[2])
     if finish is not None:
         result = finish(result)
-    outputs = [o for o in pytree.tree_leaves(result) if isinstance(o, torch.Tensor) and o.requires_grad]
+    return gradients_of(pytree.tree_leaves(result), leaves)
+
+
+def gradients_of(results, leaves):
+    """Gradients of the leaves for fixed gradients of the results, which no rounding of the results changes."""
+    outputs = [o for o in results if isinstance(o, torch.Tensor) and o.requires_grad]
     if not outputs or not leaves:
         return None
-    loss = sum((o.abs() if o.is_complex() else o).to(torch.float64).sin().sum() for o in outputs)
-    return torch.autograd.grad(loss, leaves, allow_unused=True)
+    seeds = [(torch.arange(o.numel()) % 7 - 2.5).div(3).reshape(o.shape).to(o.device, o.dtype) for o in outputs]
+    return torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
 
 
 def is_random(call, values) -> bool:

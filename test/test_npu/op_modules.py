@@ -99,11 +99,7 @@ class TestModules(OpsCase):
             result = module(*values[1], **values[2])
             outputs = [t for t in torch.utils._pytree.tree_leaves(result) if is_tensor(t)]
             leaves += list(module.parameters())
-            differentiable = [t for t in outputs if t.requires_grad]
-            grads = []
-            if differentiable and leaves:
-                loss = sum(t.to(torch.float64).sin().sum() for t in differentiable)
-                grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+            grads = op_checks.gradients_of(outputs, leaves)
             return [outputs, grads, list(module.buffers())]
 
         factor = 4.0 if dtype.itemsize == 2 else 1.0
@@ -191,6 +187,11 @@ class TestRandom(OpsCase):
     def test_random(self, device, dtype):
         tally = Tally()
         for name, (draw, mean, deviation) in DISTRIBUTIONS.items():
+            try:
+                draw(device="cpu", dtype=dtype)
+            except RuntimeError:  # a dtype that upstream does not draw
+                tally.skipped += 1
+                continue
             self.distribution(tally, f"{name} {dtype}", lambda d=draw: d(device=device, dtype=dtype), mean, deviation)
         self.judge(tally, "random", "distributions", dtype)
 

@@ -1,5 +1,7 @@
 """Copies: host and device, dtypes, strides, broadcasts, overlap, pinned memory, and factories and views."""
 
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -34,6 +36,20 @@ class CopyTest(unittest.TestCase):
         torch.testing.assert_close(
             actual.cpu(), expected.cpu(), rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{note}: {m}"
         )
+
+    def test_host_memory_may_change_at_once(self):
+        # A small copy right behind a large one: the stream looks idle, but its worker is still on it. Most likely in a
+        # process's first moments, hence processes of their own.
+        script = (
+            "import torch\n"
+            "torch.ones(300, 200).npu().sum().cpu()\n"
+            "host = torch.full((64,), 0.5)\n"
+            "there = host.npu()\n"
+            "host.fill_(-1)\n"
+            "assert (there.cpu() == 0.5).all()\n"
+        )
+        for _ in range(4):
+            subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
     def test_every_dtype_pair(self):
         for source in DTYPES:

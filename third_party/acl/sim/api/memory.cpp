@@ -1,7 +1,6 @@
 // acl_rt.h: device and host memory, copies.
 
 #include "exec/run.h"
-#include "exec/scratch.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -199,14 +198,10 @@ aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes,
   Task task;
   task.kind = TaskKind::Copy;
   task.tiny = bytes <= kTinyCopy;
-  task.copy = {plan.to, plan.from, bytes, 0, nullptr};
-  // Ordinary host memory may change or go as soon as this call returns: it is taken now, as a card's driver does.
-  const bool pageable = plan.route == kHostToDevice && !plan.host_to_host && !is_pinned(from);
-  if (pageable && !(task.tiny && stream.idle())) {
-    task.copy.owned = take_scratch(bytes);
-    std::memcpy(task.copy.owned, from, bytes);
-    task.copy.from = task.copy.owned;
-  }
+  task.copy = {plan.to, plan.from, bytes, 0, nullptr, false};
+  // Ordinary host memory may change or go as soon as this call returns: a copy that is queued takes it with it, as a
+  // card's driver does.
+  task.copy.pageable = plan.route == kHostToDevice && !plan.host_to_host && !is_pinned(from);
   stream.submit(task);
   // And there is no telling how long ordinary memory waits for a result.
   if (plan.route == kDeviceToHost && !is_pinned(to)) stream.wait(task.id, -1);
@@ -227,7 +222,7 @@ aclError aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, ac
   Task task;
   task.kind = TaskKind::Fill;
   task.tiny = bytes <= kTinyCopy;
-  task.copy = {place, nullptr, bytes, value, nullptr};
+  task.copy = {place, nullptr, bytes, value, nullptr, false};
   stream.submit(task);
   return ACL_SUCCESS;
 }

@@ -2,8 +2,8 @@
 
 #include "exec/compile.h"
 
-#include <cmath>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace acl_sim {

@@ -95,6 +95,13 @@ void drop(Task& task) {
   }
 }
 
+// Here, and not by a look at the stream before: an idle stream may have stopped being one by the time of submission.
+void stage(CopyWork& copy) {
+  copy.owned = take_scratch(copy.bytes);
+  std::memcpy(copy.owned, copy.from, copy.bytes);
+  copy.from = copy.owned;
+}
+
 void run_copy(CopyWork& copy) {
   copy_now(copy.to, copy.from, copy.bytes);
   give_scratch(copy.owned);
@@ -140,6 +147,7 @@ void Stream::enqueue(Task& task) {
     return;
   }
   if (task.kind == TaskKind::Op) device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
+  if (task.kind == TaskKind::Copy && task.copy.pageable) stage(task.copy);
   std::unique_lock<std::mutex> lock(mutex_);
   if (queued_.load(std::memory_order_relaxed) >= kMostQueued) wait_for_room(lock);
   if (!task.tiny) host_team.store(omp_get_max_threads(), std::memory_order_relaxed);

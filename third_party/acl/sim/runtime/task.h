@@ -48,8 +48,9 @@ struct CopyWork {
   void* to;          // alias or host address
   const void* from;  // alias or host address
   size_t bytes;
-  int value;    // of a Fill
-  void* owned;  // a staged copy of host memory, freed afterwards
+  int value;      // of a Fill
+  void* owned;    // a staged copy of host memory, freed afterwards
+  bool pageable;  // `from` may change or go once the copy has been submitted
 };
 
 struct EventWork {

@@ -298,8 +298,7 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<
 Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double scale) {
   DeviceOf guard(grad_output);
   // The operator's factor is fp32, and integers become floats.
-  if (!grad_output.is_floating_point() || grad_output.scalar_type() == kDouble ||
-      grad_output.sizes() != mask.sizes()) {
+  if (!grad_output.is_floating_point() || grad_output.scalar_type() == kDouble || grad_output.sizes() != mask.sizes()) {
     return grad_output * (mask.to(grad_output.scalar_type()) * scale);
   }
   const Tensor dx = empty_as(grad_output);
