@@ -20,7 +20,7 @@ typedef struct aclsimCounters {
   uint64_t memory_total;
   uint64_t scratch_used;
   uint64_t scratch_peak;
-  uint64_t relayouts;  // operands that had to be rewritten into another layout
+  uint64_t relayouts;   // operands that had to be rewritten into another layout
   uint64_t ops_cached;  // compiled operators in memory, of all devices; a bounded number
   uint64_t reserved[8];
 } aclsimCounters;
