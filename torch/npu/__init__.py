@@ -388,12 +388,27 @@ def _module_to_npu(self, device: Any = None):
     return self
 
 
+def _module_cast_weight(self, device: Any) -> None:
+    r"""Put the weights of convolutions and linear layers on an NPU into the formats of its cube unit.
+
+    :meth:`to` and ``npu()`` call it; it does something only while ``torch.npu.config.allow_internal_format`` is True. See
+    :func:`torch.npu.config.cast_weight`.
+
+    Args:
+        device (torch.device): where the module has gone; nothing happens unless it is an NPU
+    """
+    if device is not None and torch.device(device).type == "npu":
+        torch.npu.config.cast_weight(self)
+
+
 def _register() -> None:
     # The device type's name, torch.npu as its module, and the methods that upstream generates for it.
     torch.utils.rename_privateuse1_backend("npu")
     torch._register_device_module("npu", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    # Set here, not by a graft: torch.jit, loaded before, refuses on ScriptModules what Module had by then.
     torch.nn.Module.npu = _module_to_npu
+    torch.nn.Module.cast_weight = _module_cast_weight
 
     from . import _custom_ops
 

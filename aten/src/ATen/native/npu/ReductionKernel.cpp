@@ -182,6 +182,10 @@ Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::op
 
 Tensor& nansum_out(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype,
                    Tensor& out) {
+  const ScalarType result = dtype.value_or(out.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::isFloatingType(self.scalar_type()) || at::isFloatingType(result), "nansum of ",
+                              self.scalar_type(), " into ", result,
+                              " is not implemented: out= has to be of a floating-point type");
   return give(npu::nansum(self, dim, keepdim, dtype.value_or(out.scalar_type())), out);
 }
 

@@ -229,6 +229,13 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
   return result;
 }
 
+void check_positions(const Tensor& out, bool out_int32) {
+  TORCH_CHECK(
+      out.scalar_type() == (out_int32 ? kInt : kLong),
+      "torch.searchsorted(): out= has to be Int (int32) with out_int32=True and Long (int64) otherwise, but it is ",
+      out.scalar_type(), " and out_int32 is ", out_int32);
+}
+
 bool on_the_right(bool right, const std::optional<std::string_view>& side) {
   if (!side.has_value()) return right;
   TORCH_CHECK(*side == "left" || *side == "right", "torch.searchsorted(): side can only be 'left' or 'right' but got ",
@@ -248,6 +255,7 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& self, bool out_int32, bo
 
 Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int32, bool right,
                          std::optional<std::string_view> side, const std::optional<Tensor>& sorter, Tensor& out) {
+  check_positions(out, out_int32);
   return give(npu::searchsorted(sorted, self, out_int32, right, side, sorter), out);
 }
 
@@ -262,6 +270,7 @@ Tensor bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, b
 }
 
 Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right, Tensor& out) {
+  check_positions(out, out_int32);
   return give(npu::bucketize(self, boundaries, out_int32, right), out);
 }
 
