@@ -26,7 +26,11 @@ twice, pair, part = torch.ops.fallbacktest.twice, torch.ops.fallbacktest.pair, t
 
 def run(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, "NPU_FALLBACK": "1", **environment}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "NPU_FALLBACK": "1", **environment},
     )
 
 

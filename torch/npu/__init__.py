@@ -391,8 +391,8 @@ def _module_to_npu(self, device: Any = None):
 def _module_cast_weight(self, device: Any) -> None:
     r"""Put the weights of convolutions and linear layers on an NPU into the formats of its cube unit.
 
-    :meth:`to` and ``npu()`` call it; it does something only while ``torch.npu.config.allow_internal_format`` is True. See
-    :func:`torch.npu.config.cast_weight`.
+    :meth:`to` and ``npu()`` call it; it does something only while ``torch.npu.config.allow_internal_format`` is True.
+    See :func:`torch.npu.config.cast_weight`.
 
     Args:
         device (torch.device): where the module has gone; nothing happens unless it is an NPU
