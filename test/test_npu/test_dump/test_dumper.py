@@ -333,6 +333,8 @@ class TestErrors(DumpCase):
             "import torch\n"
             "x = torch.randn(50, 50)\n"
             "with torch.utils.dumper(use_dump=True, dump_path='killed.h5'):\n"
+            "    for _ in range(100):\n"
+            "        x = (x @ x).softmax(0) + x\n"
             "    start, said = time.monotonic(), False\n"
             "    while True:\n"
             "        x = (x @ x).softmax(0) + x\n"
