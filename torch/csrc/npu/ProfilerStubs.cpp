@@ -46,9 +46,9 @@ class NPUProfilerStubs final : public profiler::impl::ProfilerStubs {
 
   // Only devices in use: a profile of npu:1 must not open npu:0.
   void onEachDevice(std::function<void(int)> op) const override {
-    const auto opened = c10::npu::getCurrentNPUStream().device_index();
+    const auto current = c10::npu::getCurrentNPUStream().device_index();
     for (c10::DeviceIndex index = 0; index < c10::npu::device_count(); ++index) {
-      if (index == opened || c10::npu::hasPrimaryContext(index)) {
+      if (index == current || c10::npu::hasPrimaryContext(index)) {
         const c10::npu::NPUGuard guard(index);
         op(index);
       }

@@ -1,7 +1,7 @@
 // npu operators of networks that are made of differentiable operators: convolutions, products, activations, norms.
 
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
+#include <ATen/native/npu/frame/Give.h>
 #include <NPUCustomFunctions.h>
 
 namespace at::native::npu {
@@ -43,9 +43,7 @@ Tensor npu_conv2d(const Tensor& input, const Tensor& weight, const std::optional
 }
 Tensor& npu_conv2d_out(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
                        IntArrayRef padding, IntArrayRef dilation, int64_t groups, Tensor& out) {
-  const Tensor result = npu_conv2d(input, weight, bias, stride, padding, dilation, groups);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return give(npu::npu_conv2d(input, weight, bias, stride, padding, dilation, groups), out);
 }
 Tensor npu_conv3d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
                   IntArrayRef padding, IntArrayRef dilation, int64_t groups) {
@@ -54,9 +52,7 @@ Tensor npu_conv3d(const Tensor& input, const Tensor& weight, const std::optional
 }
 Tensor& npu_conv3d_out(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
                        IntArrayRef padding, IntArrayRef dilation, int64_t groups, Tensor& out) {
-  const Tensor result = npu_conv3d(input, weight, bias, stride, padding, dilation, groups);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return give(npu::npu_conv3d(input, weight, bias, stride, padding, dilation, groups), out);
 }
 Tensor npu_convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
                        IntArrayRef padding, IntArrayRef dilation, int64_t groups) {

@@ -2,7 +2,7 @@
 // of fake tensors follow; results are contiguous and never views, as their schemas say.
 
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
+#include <ATen/native/npu/frame/Give.h>
 #include <NPUCustomFunctions.h>
 
 namespace at::native::npu {
@@ -11,11 +11,6 @@ namespace {
 constexpr int64_t kChannelBlock = 16;  // channels in one block of NC1HWC0
 
 Tensor fresh(const Tensor& view) { return view.clone(MemoryFormat::Contiguous); }
-
-Tensor& into(Tensor& out, const Tensor& view) {
-  at::native::resize_output(out, view.sizes());
-  return out.copy_(view);
-}
 
 // What a begin/end/stride triple selects along one dimension.
 struct Range {
@@ -85,21 +80,21 @@ Tensor slice_of(const Tensor& self, IntArrayRef offsets, IntArrayRef size) {
 }  // namespace
 
 Tensor npu_broadcast(const Tensor& self, IntArrayRef size) { return fresh(self.expand(size)); }
-Tensor& npu_broadcast_out(const Tensor& self, IntArrayRef size, Tensor& out) { return into(out, self.expand(size)); }
+Tensor& npu_broadcast_out(const Tensor& self, IntArrayRef size, Tensor& out) { return give(self.expand(size), out); }
 
 Tensor npu_transpose(const Tensor& self, IntArrayRef perm) { return fresh(self.permute(perm)); }
-Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, Tensor& out) { return into(out, self.permute(perm)); }
+Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, Tensor& out) { return give(self.permute(perm), out); }
 
 Tensor npu_reshape(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/) { return fresh(self.reshape(shape)); }
 Tensor& npu_reshape_out(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/, Tensor& out) {
-  return into(out, self.reshape(shape));
+  return give(self.reshape(shape), out);
 }
 
 Tensor npu_slice(const Tensor& self, IntArrayRef offsets, IntArrayRef size) {
   return fresh(slice_of(self, offsets, size));
 }
 Tensor& npu_slice_out(const Tensor& self, IntArrayRef offsets, IntArrayRef size, Tensor& out) {
-  return into(out, slice_of(self, offsets, size));
+  return give(slice_of(self, offsets, size), out);
 }
 
 Tensor npu_indexing(const Tensor& self, IntArrayRef begin, IntArrayRef end, IntArrayRef strides, int64_t begin_mask,
@@ -110,8 +105,9 @@ Tensor npu_indexing(const Tensor& self, IntArrayRef begin, IntArrayRef end, IntA
 Tensor& npu_indexing_out(const Tensor& self, IntArrayRef begin, IntArrayRef end, IntArrayRef strides,
                          int64_t begin_mask, int64_t end_mask, int64_t ellipsis_mask, int64_t new_axis_mask,
                          int64_t shrink_axis_mask, Tensor& out) {
-  return into(out, strided_slice(self, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask,
-                                 shrink_axis_mask));
+  return give(
+      strided_slice(self, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask),
+      out);
 }
 
 // Pairs (before, after) from the first dimension on, the other way round than constant_pad_nd's.
@@ -200,7 +196,7 @@ Tensor npu_stride_copy(const Tensor& self, IntArrayRef shape, IntArrayRef stride
 }
 Tensor& npu_stride_copy_out(const Tensor& self, IntArrayRef shape, IntArrayRef stride, const Scalar& storage_offset,
                             Tensor& out) {
-  return into(out, self.as_strided(shape, stride, storage_offset.toLong()));
+  return give(self.as_strided(shape, stride, storage_offset.toLong()), out);
 }
 
 // Offsets and length count blocks of 16 channels; channels that are not there are zeros.
@@ -225,7 +221,7 @@ Tensor npu_sort_v2(const Tensor& self, int64_t dim, bool descending) {
   return std::get<0>(at::sort(self, dim, descending));
 }
 Tensor& npu_sort_v2_out(const Tensor& self, int64_t dim, bool descending, Tensor& out) {
-  return into(out, npu_sort_v2(self, dim, descending));
+  return give(npu_sort_v2(self, dim, descending), out);
 }
 
 std::tuple<Tensor, Tensor> npu_max(const Tensor& self, int64_t dim, bool keepdim) {
