@@ -1,6 +1,7 @@
 """The simulated device's streams: asynchronous, ordered, independent; events; errors at the next synchronisation."""
 
 import ctypes
+import os
 import threading
 import time
 import unittest
@@ -53,6 +54,47 @@ class TestOrder(StreamTest):
             lib.check(lib.run("Mul", [x, self.half()], [x], stream=stream))
         lib.check(lib.aclrtSynchronizeStream(stream))
         self.assertEqual(lib.download(x[2], ctypes.c_float, 64), [200.0] * 64)
+
+    def count_by_caller(self, count, stream, wait_each):
+        """How many of `count` small operators a host ran itself, or a waiter of it."""
+        x = self.operand([1.0] * 64)
+        before = lib.counters()
+        for _ in range(count):
+            lib.check(lib.run("Exp", [x], [self.operand([0.0] * 64) if wait_each else x], stream=stream))
+            if wait_each:
+                lib.check(lib.aclrtSynchronizeStream(stream))
+        after = lib.counters()
+        lib.check(lib.aclrtSynchronizeStream(stream))
+        self.assertEqual(after["launched"] - before["launched"], count)
+        return after["run_by_caller"] - before["run_by_caller"]
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core: nobody runs operators beside the host")
+    def test_a_host_that_does_not_wait_leaves_small_operators_to_the_worker(self):
+        self.assertLess(self.count_by_caller(500, self.stream(), wait_each=False), 450)
+
+    def test_a_host_that_waits_runs_small_operators_itself(self):
+        self.assertEqual(self.count_by_caller(50, self.stream(), wait_each=True), 50)
+
+    def test_more_work_than_a_stream_keeps_holds_the_host_and_all_of_it_runs(self):
+        stream = self.stream()
+        x, one = self.operand([0.0] * 64), self.operand([1.0] * 64)
+        sent = threading.Event()
+
+        def produce():
+            lib.check(lib.aclrtSetDevice(0))
+            for _ in range(5000):
+                lib.check(lib.run("Add", [x, one], [x], stream=stream))
+            sent.set()
+
+        lib.check(lib.aclrtSetOpExecuteTimeOut(3))  # then the operator that hangs gives up
+        self.block(stream)
+        producer = threading.Thread(target=produce)
+        producer.start()
+        self.assertFalse(sent.wait(1.0))
+        producer.join(60)
+        self.assertTrue(sent.is_set())
+        self.assertNotEqual(lib.aclrtSynchronizeStream(stream), 0)
+        self.assertEqual(lib.download(x[2], ctypes.c_float, 64), [5000.0] * 64)
 
     def half(self):
         if not hasattr(self, "_half"):

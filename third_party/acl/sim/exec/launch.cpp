@@ -124,6 +124,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   Task task;
   task.kind = TaskKind::Op;
   task.tiny = op.tiny;
+  task.brief = op.tiny_loop;
   OpLaunch& launch = task.op;
   launch.op = &op;
   launch.spill = nullptr;
@@ -153,7 +154,8 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
     std::free(launch.spill);
     device.counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
     return report(ACL_ERROR_RT_LOST_HEARTBEAT,
-                  format("%s: device %d is lost; reset it with aclrtResetDevice", d.type, device.id));
+                  format("%s: device %d is lost; start the process again, or reset it with aclrtResetDevice", d.type,
+                         device.id));
   }
   launch.dump = dump_ticket();
   // The host neither waits for hung hardware nor for a file.

@@ -1,12 +1,12 @@
+// How a stream takes, keeps and runs its tasks.
+
 #include "runtime/stream.h"
 
 #include "exec/run.h"
 #include "exec/scratch.h"
-#include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/handles.h"
 #include "runtime/log.h"
 #include "runtime/process.h"
 #include "runtime/report.h"
@@ -28,24 +28,18 @@ namespace acl_sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using StreamPool = HandlePool<Stream, 2048>;
 
-// A host that runs ahead of its device is held here: queued work has memory of its own.
-constexpr uint32_t kMostQueued = 8192;
-// Spinning that long before sleeping spares a wake-up (about 50 us) where the next task or result is close.
+// Tiny operators that run at once before the next go to the worker, see Note [Streaks].
+constexpr uint32_t kStreak = 8;
+// Spinning that long before sleeping spares a wake-up (about 50 us) where the next task or result is close. Waiters
+// yield while they spin, so that they do not stand in the way of the team they wait for.
 constexpr auto kWorkerSpin = std::chrono::microseconds(20);
-constexpr auto kWaiterSpin = std::chrono::microseconds(50);
+constexpr auto kWaiterSpin = std::chrono::milliseconds(1);
 // How often waits look whether the process ends or the stream is aborted.
 constexpr auto kSlice = std::chrono::milliseconds(20);
-constexpr int64_t kFreePatienceMs = 10000;
-constexpr auto kExitPatience = std::chrono::seconds(60);
 
-StreamPool& pool() {
-  static auto* value = new StreamPool;
-  return *value;
-}
-
-std::atomic<int> active_workers{0};
+std::atomic<int> active_workers{0};  // run tasks
+std::atomic<int> awake_workers{0};   // run tasks, or look out for some
 std::atomic<uint32_t> next_number{0};
 std::atomic<uint32_t> op_execute_timeout{600};
 std::atomic<uint32_t> op_wait_timeout{0};
@@ -59,6 +53,15 @@ inline void relax() {
 #else
   std::this_thread::yield();
 #endif
+}
+
+// Whether a streak may take one more thread beside its host.
+bool spare_core() {
+  static const int cores = [] {
+    cpu_set_t own;
+    return ::sched_getaffinity(0, sizeof(own), &own) == 0 ? CPU_COUNT(&own) : 1;
+  }();
+  return awake_workers.load(std::memory_order_relaxed) < cores - 1;
 }
 
 template <class Done>
@@ -115,9 +118,19 @@ bool Stream::caller_may_run(const Task& task) const {
   return task.tiny || (task.kind == TaskKind::Wait && task.event.event->complete(task.event.generation));
 }
 
+// Note [Streaks]
+bool Stream::hand_over(const Task& task) {
+  if (task.kind != TaskKind::Op || task.brief) return false;
+  const uint32_t streak = streak_.load(std::memory_order_relaxed);
+  if (streak >= kStreak) return !worker_sleeps_.load(std::memory_order_relaxed) || spare_core();
+  streak_.store(streak + 1, std::memory_order_relaxed);
+  return false;
+}
+
 void Stream::submit(Task& task) {
   uint64_t word = word_.load(std::memory_order_relaxed);
-  if ((word & (kRunning | kQueued)) == 0 && caller_may_run(task)) {
+  if (!(word & kRunning) && completed_.load(std::memory_order_acquire) == word >> kShift && caller_may_run(task) &&
+      !hand_over(task)) {
     const uint64_t next = word + (uint64_t{1} << kShift);
     if (word_.compare_exchange_strong(word, next | kRunning, std::memory_order_acq_rel)) {
       task.id = next >> kShift;
@@ -129,7 +142,7 @@ void Stream::submit(Task& task) {
         execute(task);
       }
       completed_.store(task.id, std::memory_order_release);
-      give_back_token();
+      drop_token();
 #if !defined(__x86_64__)
       // Between the store above and the look at the waiters; on x86 giving back the token is a barrier.
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -146,67 +159,57 @@ void Stream::enqueue(Task& task) {
     drop(task);
     return;
   }
+  ring_.make();
   if (task.kind == TaskKind::Op) device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
   if (task.kind == TaskKind::Copy && task.copy.pageable) stage(task.copy);
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (queued_.load(std::memory_order_relaxed) >= kMostQueued) wait_for_room(lock);
   if (!task.tiny) host_team.store(omp_get_max_threads(), std::memory_order_relaxed);
-  Task* node = take_node();
   uint64_t word = word_.load(std::memory_order_relaxed), next = 0;
   do {
-    next = (word + (uint64_t{1} << kShift)) | kQueued;
-  } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel));
+    if ((word >> kShift) - known_completed_.load(std::memory_order_acquire) >= TaskRing::kSize - 1) {
+      wait_for_room();
+      word = word_.load(std::memory_order_relaxed);
+    }
+    next = word + (uint64_t{1} << kShift);
+  } while (!word_.compare_exchange_weak(word, next, std::memory_order_seq_cst));
   task.id = next >> kShift;
-  std::memcpy(static_cast<void*>(node), &task, sizeof(Task));
-  node->next = nullptr;
-  (tail_ ? tail_->next : head_) = node;
-  tail_ = node;
-  queued_.fetch_add(1, std::memory_order_release);
-  if (!(next & kRunning)) wake_worker();
+  ring_.put(task);
+  // Who has the token will see the new number when giving it back.
+  if (!(next & kRunning)) call_worker();
 }
 
-void Stream::give_back_token() {
-  uint64_t word = word_.load(std::memory_order_relaxed);
-  while (!(word & kQueued)) {
-    if (word_.compare_exchange_weak(word, word & ~kRunning, std::memory_order_acq_rel)) return;
+void Stream::wait_for_room() {
+  const uint64_t last = word_.load(std::memory_order_relaxed) >> kShift;
+  uint64_t done = completed_.load(std::memory_order_acquire);
+  if (last - done >= TaskRing::kSize - 1) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    while ((done = completed_.load(std::memory_order_seq_cst)) + TaskRing::kSize / 2 < last && !exiting())
+      done_.wait_for(lock, kSlice);
+    waiters_.fetch_sub(1);
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  give_back_token_locked();
-  if (head_) wake_worker();
+  known_completed_.store(done, std::memory_order_release);
 }
 
-void Stream::give_back_token_locked() {
-  word_.fetch_and(head_ ? ~kRunning : ~(kRunning | kQueued), std::memory_order_acq_rel);
-}
+// ---- the token
 
-void Stream::wait_for_room(std::unique_lock<std::mutex>& lock) {
-  waiters_.fetch_add(1);
-  while (queued_.load(std::memory_order_relaxed) > kMostQueued / 2 && !exiting()) done_.wait_for(lock, kSlice);
-  waiters_.fetch_sub(1);
-}
-
-Task* Stream::take_node() {
-  if (!free_nodes_) {
-    constexpr int kChunk = 32;
-    auto* chunk = new Task[kChunk];  // nodes are reused as long as the process lives
-    for (int i = 0; i < kChunk; ++i) recycle(&chunk[i]);
+bool Stream::take_token() {
+  uint64_t word = word_.load(std::memory_order_seq_cst);
+  while (!(word & kRunning) && completed_.load(std::memory_order_acquire) != word >> kShift) {
+    if (word_.compare_exchange_weak(word, word | kRunning, std::memory_order_seq_cst)) return true;
   }
-  Task* node = free_nodes_;
-  free_nodes_ = node->next;
-  return node;
+  return false;
 }
 
-void Stream::recycle(Task* task) {
-  task->next = free_nodes_;
-  free_nodes_ = task;
+bool Stream::let_go() {
+  const uint64_t drained = completed_.load(std::memory_order_relaxed) << kShift;
+  uint64_t word = drained | kRunning;
+  return word_.compare_exchange_strong(word, drained, std::memory_order_seq_cst);
 }
 
-Task* Stream::pop() {
-  Task* task = head_;
-  head_ = task->next;
-  if (!head_) tail_ = nullptr;
-  queued_.fetch_sub(1, std::memory_order_relaxed);
-  return task;
+void Stream::drop_token() {
+  if (let_go()) return;
+  word_.fetch_and(~kRunning, std::memory_order_seq_cst);
+  call_worker();
 }
 
 // ---- running
@@ -275,40 +278,53 @@ void Stream::execute(Task& task) {
   }
 }
 
-void Stream::run_head(std::unique_lock<std::mutex>& lock) {
-  word_.fetch_or(kRunning, std::memory_order_acq_rel);
-  Task* task = pop();
-  lock.unlock();
-  if (task->kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
-  execute(*task);
-  complete(task->id);
-  lock.lock();
-  recycle(task);
-  give_back_token_locked();
+void Stream::run_tiny(uint64_t last) {
+  for (uint64_t id = completed_.load(std::memory_order_relaxed) + 1; id <= last && ring_.has(id); ++id) {
+    Task& task = ring_.task(id);
+    if (!caller_may_run(task) || exiting()) return;
+    if (task.kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
+    execute(task);
+    complete(id);
+  }
+}
+
+void Stream::run_all() {
+  active_workers.fetch_add(1, std::memory_order_relaxed);
+  for (uint64_t id = completed_.load(std::memory_order_relaxed) + 1; !exiting(); ++id) {
+    if (!ring_.has(id)) {
+      if (id > last_submitted()) break;
+      // Its number is out, so the submitter is about to write it.
+      while (!ring_.has(id)) spin(kWaiterSpin, true, [&] { return ring_.has(id); });
+    }
+    Task& task = ring_.task(id);
+    if (!task.tiny) set_team_for_task();
+    execute(task);
+    complete(id);
+  }
+  active_workers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool Stream::wait(uint64_t id, int64_t timeout_ms) {
-  if (completed_.load(std::memory_order_acquire) >= id) return true;
-  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
+  streak_.store(0, std::memory_order_relaxed);
   const auto done = [&] { return completed_.load(std::memory_order_seq_cst) >= id; };
-  std::unique_lock<std::mutex> lock(mutex_);
+  if (done()) return true;
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
   bool spun = false;
   while (!done() && !exiting()) {
     if (timeout_ms >= 0 && Clock::now() >= end) return false;
-    if (!running() && head_ && caller_may_run(*head_)) {
-      run_head(lock);
-      spun = false;
-      // The worker takes over only where this thread stops: at a large task, or at its own target.
-      if (head_ && (!caller_may_run(*head_) || done())) wake_worker();
-      continue;
+    if (take_token()) {
+      const uint64_t before = completed_.load(std::memory_order_relaxed);
+      run_tiny(id);
+      if (completed_.load(std::memory_order_relaxed) != before) spun = false;
+      drop_token();
+      if (done()) break;
     }
     if (!spun) {
       spun = true;
-      lock.unlock();
       spin(kWaiterSpin, true, done);
-      lock.lock();
       continue;
     }
+    std::unique_lock<std::mutex> lock(mutex_);
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     if (!done()) {
       // Sliced, so that an exiting process is noticed.
@@ -320,11 +336,16 @@ bool Stream::wait(uint64_t id, int64_t timeout_ms) {
   return true;
 }
 
-void Stream::wake_worker() {
+// ---- the worker
+
+void Stream::call_worker() {
+  if (!worker_sleeps_.load(std::memory_order_seq_cst)) return;
+  std::lock_guard<std::mutex> lock(mutex_);
   if (!worker_started_) {
-    worker_started_ = true;
     start_worker();
-  } else if (worker_sleeps_) {
+    worker_started_ = true;
+    worker_sleeps_.store(false, std::memory_order_seq_cst);
+  } else {
     work_.notify_one();
   }
 }
@@ -344,37 +365,43 @@ void Stream::start_worker() {
 
 void Stream::work() {
   prepare_worker_thread();
-  std::unique_lock<std::mutex> lock(mutex_);
-  bool may_spin = false;
+  awake_workers.fetch_add(1, std::memory_order_relaxed);
   for (;;) {
-    if (exiting() || !head_ || running()) {
-      if (may_spin && !exiting()) {
-        may_spin = false;
-        lock.unlock();
-        spin(kWorkerSpin, false, [&] { return queued_.load(std::memory_order_acquire) > 0; });
-        lock.lock();
-        continue;
-      }
-      worker_sleeps_ = true;
-      work_.wait(lock);
-      worker_sleeps_ = false;
+    if (exiting() || !take_token()) {
+      sleep();
       continue;
     }
-    active_workers.fetch_add(1, std::memory_order_relaxed);
-    word_.fetch_or(kRunning, std::memory_order_seq_cst);
-    while (head_ && !exiting()) {
-      Task* task = pop();
-      lock.unlock();
-      if (!task->tiny) set_team_for_task();
-      execute(*task);
-      complete(task->id);
-      lock.lock();
-      recycle(task);
+    do run_all();
+    while (!exiting() && (look_out() || !let_go()));
+    if (exiting()) {
+      word_.fetch_and(~kRunning, std::memory_order_seq_cst);
+    } else {
+      // The host has waited, or does something else: it may take the token, and the worker still be at hand.
+      spin(kWorkerSpin, false, [&] { return ring_.has(completed_.load(std::memory_order_acquire) + 1) || exiting(); });
     }
-    give_back_token_locked();
-    active_workers.fetch_sub(1, std::memory_order_relaxed);
-    may_spin = true;
   }
+}
+
+// Waits a while for the next task, with the token, unless the host has waited for the stream. True if there is one.
+bool Stream::look_out() {
+  const uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
+  spin(kWorkerSpin, false,
+       [&] { return ring_.has(next) || streak_.load(std::memory_order_relaxed) < kStreak || exiting(); });
+  return ring_.has(next);
+}
+
+void Stream::sleep() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  streak_.store(0, std::memory_order_relaxed);
+  awake_workers.fetch_sub(1, std::memory_order_relaxed);
+  worker_sleeps_.store(true, std::memory_order_seq_cst);
+  const auto wanted = [&] {
+    const uint64_t word = word_.load(std::memory_order_seq_cst);
+    return !(word & kRunning) && completed_.load(std::memory_order_acquire) != word >> kShift;
+  };
+  while (exiting() || !wanted()) work_.wait(lock);
+  worker_sleeps_.store(false, std::memory_order_seq_cst);
+  awake_workers.fetch_add(1, std::memory_order_relaxed);
 }
 
 void copy_now(void* to, const void* from, size_t bytes) {
@@ -391,13 +418,6 @@ void set_team_for_task() {
   const int active = active_workers.load(std::memory_order_relaxed);
   const int team = host_team.load(std::memory_order_relaxed);
   set_team(active > 1 ? (team / active > 1 ? team / active : 1) : team);
-}
-
-void park_workers() {
-  const auto end = Clock::now() + kExitPatience;
-  pool().each([&](Stream& stream) {
-    while (stream.running() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  });
 }
 
 // ---- errors
@@ -450,126 +470,17 @@ void Stream::prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_
 }
 
 void Stream::abort() {
-  std::unique_lock<std::mutex> lock(mutex_);
   abort_.store(true);
-  while (head_) {
-    Task* task = pop();
-    drop(*task);
-    recycle(task);
+  // Whoever runs a task sees the mark and lets go; what is left is dropped instead of run.
+  while (!idle() && !exiting()) {
+    if (take_token()) {
+      run_all();
+      drop_token();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
   }
-  while (running() && !exiting()) done_.wait_for(lock, std::chrono::milliseconds(2));
-  if (!running()) give_back_token_locked();
-  completed_.store(last_submitted(), std::memory_order_seq_cst);
   abort_.store(false);
-  done_.notify_all();
-}
-
-void Stream::destroy(bool drop_work) {
-  if (drop_work) abort();
-  wait(last_submitted(), -1);
-  alive.store(false, std::memory_order_release);
-  device->counters.direct_ops_of_old_streams.fetch_add(direct_ops_.exchange(0));
-  lives.fetch_add(1);
-  pool().give(this);
-}
-
-Stream& create_stream(Context& context, uint32_t flags, int32_t priority) {
-  Stream* stream = pool().take();
-  if (!stream) throw Error(ACL_ERROR_RT_NO_STREAM_RESOURCE, "too many streams");
-  stream->prepare(context.device, &context, flags, priority);
-  stream->alive.store(true, std::memory_order_release);
-  return *stream;
-}
-
-Stream& stream_of(aclrtStream handle) {
-  if (!handle) return *current_context().default_stream;
-  if (Stream* stream = pool().check(handle)) return *stream;
-  throw Error(ACL_ERROR_RT_INVALID_HANDLE, format("%p is no stream", handle));
-}
-
-Stream& submit_stream_of(aclrtStream handle) {
-  Context& context = current_context();
-  if (!handle) return *context.default_stream;
-  Stream* stream = pool().check(handle);
-  if (!stream) throw Error(ACL_ERROR_RT_INVALID_HANDLE, format("%p is no stream", handle));
-  if (__builtin_expect(stream->device != context.device, 0)) {
-    throw Error(ACL_ERROR_RT_STREAM_CONTEXT,
-                format("the stream belongs to device %d, the calling thread works with device %d", stream->device->id,
-                       context.device->id));
-  }
-  return *stream;
-}
-
-aclError synchronize(Stream& stream, int64_t timeout_ms) {
-  if (!stream.wait(stream.last_submitted(), timeout_ms)) {
-    return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-                format("stream %u of device %d was not done after %lld ms", stream.number, stream.device->id,
-                       static_cast<long long>(timeout_ms)));
-  }
-  if (stream.device->lost.load())
-    return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
-  std::string text;
-  const aclError code = stream.take_error(&text);
-  return code == ACL_SUCCESS ? ACL_SUCCESS : report(code, text);
-}
-
-aclError synchronize_device(Device& device, int64_t timeout_ms) {
-  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
-  aclError first = ACL_SUCCESS;
-  std::string first_text;
-  pool().each([&](Stream& stream) {
-    if (stream.device != &device) return;
-    int64_t left = -1;
-    if (timeout_ms >= 0) {
-      left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-      if (left < 0) left = 0;
-    }
-    const aclError code = synchronize(stream, left);
-    if (code != ACL_SUCCESS && first == ACL_SUCCESS) {
-      first = code;
-      const char* text = take_recent_message();
-      first_text = text ? text + sizeof("E000000: ") - 1 : "";
-    }
-  });
-  return first == ACL_SUCCESS ? ACL_SUCCESS : report(first, first_text);
-}
-
-std::vector<StreamMark> mark_streams() {
-  std::vector<StreamMark> marks;
-  pool().each([&](Stream& stream) {
-    if (!stream.idle()) marks.push_back({&stream, stream.last_submitted()});
-  });
-  return marks;
-}
-
-bool have_passed(const std::vector<StreamMark>& marks) {
-  return std::all_of(marks.begin(), marks.end(), [](const StreamMark& m) { return m.stream->has_run(m.id); });
-}
-
-uint64_t direct_ops_of(const Device& device) {
-  uint64_t sum = device.counters.direct_ops_of_old_streams.load();
-  pool().each([&](Stream& stream) { sum += stream.device == &device ? stream.direct_ops() : 0; });
-  return sum;
-}
-
-void drain_device(const Device& device) {
-  pool().each([&](Stream& stream) {
-    if (stream.device == &device && !stream.idle()) stream.wait(stream.last_submitted(), kFreePatienceMs);
-  });
-}
-
-void destroy_streams(Device& device, Context* context) {
-  std::vector<Stream*> found;
-  pool().each([&](Stream& stream) {
-    if (stream.device == &device && (!context || stream.context == context)) found.push_back(&stream);
-  });
-  for (Stream* stream : found) stream->destroy(false);
-}
-
-void abort_device(Device& device) {
-  pool().each([&](Stream& stream) {
-    if (stream.device == &device) stream.abort();
-  });
 }
 
 void set_op_execute_timeout(uint32_t seconds) { op_execute_timeout.store(seconds); }

@@ -5,13 +5,20 @@
 // Only the holder of a stream's token takes tasks from its head, one after another, so the order of a stream never
 // depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread, for a tiny task
 // on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever lets go of the
-// token while tasks are left wakes the worker, so no task waits for a thread that does not come.
+// token while tasks are left calls the worker, so no task waits for a thread that does not come.
 //
 // Note [The word]
-// `word_` holds the token (kRunning), whether anything is queued (kQueued), and the number of tasks submitted. A tiny
-// task on an idle stream needs no lock: one exchange takes the number and the token together, which only succeeds
-// while nobody runs and nothing is queued. Everything else happens under the mutex: queueing, taking the token for
-// queued tasks, and clearing kQueued. So numbers are given in the order in which tasks run.
+// `word_` holds the token (kRunning) and the number of tasks submitted; `completed_` is the number of the last task
+// that has run, written by the token's holder only. A stream is idle when they agree. A task on an idle stream that
+// runs at once takes number and token with one exchange; any other takes its number with one exchange and is written
+// into the ring's slot of that number. The token is given back with an exchange that fails while a number without a run
+// is out. So numbers are given in the order in which tasks run, and neither needs a lock: `mutex_` is for sleepers.
+//
+// Note [Streaks]
+// Running a tiny task at once is the shortest way to its result, and what a host that waits for it wants. A host that
+// submits one after another without waiting (a streak) is better served by a worker that runs them beside it. So after
+// kStreak tasks that ran at once the next ones go to the worker, which keeps the token and looks out for more for a
+// while. A wait ends the streak, and so does a worker that falls asleep: waking it costs more than a tiny task.
 
 #include <acl/acl.h>
 
@@ -23,6 +30,7 @@
 #include <vector>
 
 #include "runtime/task.h"
+#include "runtime/task_ring.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -46,9 +54,8 @@ struct Stream {
   bool wait(uint64_t id, int64_t timeout_ms);
   uint64_t last_submitted() const { return word_.load(std::memory_order_acquire) >> kShift; }
   bool idle() const { return completed_.load(std::memory_order_acquire) >= last_submitted(); }
-  bool running() const {
-    return word_.load(std::memory_order_seq_cst) & kRunning;
-  }  // some thread runs a task of it now
+  // Some thread runs a task of it now.
+  bool running() const { return word_.load(std::memory_order_seq_cst) & kRunning; }
 
   // The first error since the last call, cleared; its text goes with it.
   aclError take_error(std::string* text);
@@ -67,40 +74,46 @@ struct Stream {
   uint64_t direct_ops() const { return direct_ops_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr uint64_t kRunning = 1, kQueued = 2;
-  static constexpr int kShift = 2;
+  static constexpr uint64_t kRunning = 1;
+  static constexpr int kShift = 1;
 
   void execute(Task& task);
   void complete(uint64_t id);
   void tell_waiters();
   bool caller_may_run(const Task& task) const;
-  void run_head(std::unique_lock<std::mutex>& lock);
-  void give_back_token();         // without the mutex
-  void give_back_token_locked();  // with it
-  void recycle(Task* task);
+  bool hand_over(const Task& task);
   void enqueue(Task& task);
-  void start_worker();
+  void wait_for_room();
+  // The token. take_token() fails while somebody has it or nothing is left to run; let_go() fails while something is.
+  bool take_token();
+  bool let_go();
+  void drop_token();
+  // Runs tasks from the head; needs the token. The first stops at a task that only a worker may run, and at `last`.
+  void run_tiny(uint64_t last);
+  void run_all();
+  bool look_out();
   void work();
-  void wake_worker();
-  void wait_for_room(std::unique_lock<std::mutex>& lock);
-  Task* take_node();
-  Task* pop();
+  void sleep();
+  void start_worker();
+  void call_worker();
 
-  std::atomic<uint64_t> word_{0};
-  std::atomic<uint64_t> completed_{0};
-  std::atomic<uint64_t> direct_ops_{0};  // written by the token's holder only
-  std::atomic<aclError> error_{ACL_SUCCESS};
+  // What submitting threads write, ...
+  alignas(64) std::atomic<uint64_t> word_{0};
+  std::atomic<uint32_t> streak_{0};
+  std::atomic<uint64_t> known_completed_{0};  // at least that far; spares a look at the worker's cache line
+  // ... what the token's holder writes, ...
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> direct_ops_{0};
+  // ... and what changes seldom.
+  alignas(64) std::atomic<aclError> error_{ACL_SUCCESS};
   std::atomic<bool> stop_on_failure_{false};
   std::atomic<bool> abort_{false};
+  std::atomic<bool> worker_sleeps_{true};
   std::atomic<int> waiters_{0};
-  std::atomic<uint32_t> queued_{0};
+  TaskRing ring_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
-  Task* head_ = nullptr;
-  Task* tail_ = nullptr;
-  Task* free_nodes_ = nullptr;
   bool worker_started_ = false;
-  bool worker_sleeps_ = false;
   std::string error_text_;
 };
 
