@@ -20,7 +20,7 @@ import torch
 
 SIZES = {"small": 16, "medium": 256, "large": 1024}  # the side of a square matrix
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "int64": torch.int64}
-CALLS = {"small": 200, "medium": 20, "large": 3}
+CALLS = {"small": 200, "medium": 20, "large": 8}
 FLOATS = ("fp32", "fp16")
 ALL = tuple(DTYPES)
 FP32 = ("fp32",)

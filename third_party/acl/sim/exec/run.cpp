@@ -5,6 +5,7 @@
 #include "exec/context.h"
 #include "exec/dump.h"
 #include "exec/float_status.h"
+#include "exec/placement.h"
 #include "exec/scratch.h"
 #include "runtime/config.h"
 #include "runtime/process.h"
@@ -67,20 +68,35 @@ class DeviceScope {
 
 SIM_THREAD_LOCAL int team = 0;  // 0: not a worker
 
-// A tiny operator on a thread of the host must not start that thread's own OpenMP team.
-class CallerTeam {
+void use_team(int threads) {
+  if (threads == team) return;
+  team = threads;
+  omp_set_num_threads(threads);
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
+}
+
+// A tiny operator has one thread, whoever runs it: on a thread of the host it must not start that thread's own OpenMP
+// team, and with more threads some kernels round differently, so that results would depend on chance.
+class TinyTeam {
  public:
-  CallerTeam() : before_(team == 0 ? omp_get_max_threads() : 0) {
-    if (before_ > 1) omp_set_num_threads(1);
+  explicit TinyTeam(const CompiledOp& op) : before_(team == 0 ? omp_get_max_threads() : 0) {
+    if (team > 0) {
+      if (op.tiny) use_team(1);  // set_team() comes before the next large one
+    } else {
+      if (before_ > 1) omp_set_num_threads(1);
+      if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(1);
+    }
   }
-  ~CallerTeam() {
+  ~TinyTeam() {
     if (before_ > 1) omp_set_num_threads(before_);
+    if (before_ > 0 && MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(before_mkl_);
   }
-  CallerTeam(const CallerTeam&) = delete;
-  CallerTeam& operator=(const CallerTeam&) = delete;
+  TinyTeam(const TinyTeam&) = delete;
+  TinyTeam& operator=(const TinyTeam&) = delete;
 
  private:
   int before_;
+  int before_mkl_ = 0;
 };
 
 bool stored_plainly(const CompiledOp& op, OpLaunch& launch, Device& device) {
@@ -103,7 +119,7 @@ bool run_tiny_loop(const CompiledOp& op, OpLaunch& launch, Device& device) {
 
 void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
   DeviceScope scope;
-  CallerTeam caller;
+  TinyTeam tiny(op);
   RunContext context(op, launch, device);
   op.def->run_fn(context);
   context.finish();
@@ -221,10 +237,9 @@ void prepare_worker_thread() {
 void set_team(int threads) {
   const int limit = config().threads;
   if (limit > 0) threads = limit;
-  if (threads == team || team == 0) return;
-  team = threads;
-  omp_set_num_threads(threads);
-  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
+  if (team == 0) return;
+  use_team(threads);
+  place_team(threads);
 }
 
 void copy_from_device(Device& device, void* to, const void* from, size_t bytes) {

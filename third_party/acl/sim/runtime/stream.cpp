@@ -55,13 +55,13 @@ inline void relax() {
 #endif
 }
 
-// Whether a streak may take one more thread beside its host.
-bool spare_core() {
+// Whether there is a core for one more thread that looks out for work beside its host.
+bool core_for_worker(bool awake_already) {
   static const int cores = [] {
     cpu_set_t own;
     return ::sched_getaffinity(0, sizeof(own), &own) == 0 ? CPU_COUNT(&own) : 1;
   }();
-  return awake_workers.load(std::memory_order_relaxed) < cores - 1;
+  return awake_workers.load(std::memory_order_relaxed) - (awake_already ? 1 : 0) < cores - 1;
 }
 
 template <class Done>
@@ -122,7 +122,7 @@ bool Stream::caller_may_run(const Task& task) const {
 bool Stream::hand_over(const Task& task) {
   if (task.kind != TaskKind::Op || task.brief) return false;
   const uint32_t streak = streak_.load(std::memory_order_relaxed);
-  if (streak >= kStreak) return !worker_sleeps_.load(std::memory_order_relaxed) || spare_core();
+  if (streak >= kStreak) return core_for_worker(!worker_sleeps_.load(std::memory_order_relaxed));
   streak_.store(streak + 1, std::memory_order_relaxed);
   return false;
 }
