@@ -19,6 +19,8 @@ is written if anything is refused. Build afterwards with `bash build.sh develop`
 import argparse
 import difflib
 import functools
+import keyword
+import os
 import re
 import sys
 from pathlib import Path
@@ -37,6 +39,18 @@ TESTS = Path("test/test_npu/test_network_ops")
 ATTACHED = Path("torch/npu/_custom_ops.py")
 DOCUMENTED = Path("torch/npu/_custom_op_texts.py")
 SAMPLED = Path("test/test_npu/test_custom_registry.py")
+
+
+_CPP_KEYWORDS = {
+    "alignas", "alignof", "and", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char",
+    "class", "compl", "const", "constexpr", "continue", "decltype", "default", "delete", "do", "double", "else",
+    "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int",
+    "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected",
+    "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this",
+    "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void",
+    "volatile", "wchar_t", "while", "xor",
+}  # fmt: skip
+_TAKEN = frozenset(("result", "grad", "grads", "ctx", "cmd", "guard", "context", "torch", "npu", "at"))
 
 
 class Refused(Exception):
@@ -69,7 +83,7 @@ def check_upstream(reader: _Reader, name: str) -> str:
         if not overloads:
             near = difflib.get_close_matches(name, reader.functions, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise Refused(f"upstream has no operator {name}{hint} An operator of the fork's own is called npu_*")
+            raise Refused(f"upstream has no operator {name}{hint or '.'} An operator of the fork's own is called npu_*")
         if len(functional) != 1:
             raise Refused(f"{name} has several overloads, name one of them: {', '.join(functional or overloads)}")
         overload = functional[0]
@@ -143,12 +157,48 @@ def describe(args: argparse.Namespace, root: Path) -> Operator:
         compile(operator.reference, "--reference", "eval")
     except SyntaxError as error:
         raise Refused(f"--reference {operator.reference!r} is not a Python expression: {error.msg}") from error
+    if own:
+        check_arguments(operator)
+    if args.compute:
+        check_cpp("--compute", args.compute)
     for item in args.backward or ():
-        argument, separator, expression = item.partition("=")
-        if not separator or argument.strip() not in operator.tensors:
-            argument, expression = operator.tensors[0], item
-        operator.backward[argument.strip()] = expression.strip()
+        argument, expression = split_backward(item, operator.tensors)
+        check_cpp("--backward", expression)
+        operator.backward[argument] = expression
     return operator
+
+
+def check_arguments(operator: Operator) -> None:
+    """Refuses names that would not compile, and those that the generated code has for things of its own."""
+    seen: set[str] = set()
+    for argument in operator.arguments:
+        name = argument.name
+        if name in seen:
+            raise Refused(f"--schema: two arguments are called {name}")
+        seen.add(name)
+        if keyword.iskeyword(name) or name in _CPP_KEYWORDS:
+            raise Refused(f"--schema: an argument cannot be called {name}, a keyword of Python or C++")
+        if name in _TAKEN or argument.kind != "tensor" and re.fullmatch(r"[xy]\d*", name):
+            raise Refused(f"--schema: call the argument {name} otherwise, the generated code has a {name} of its own")
+
+
+def check_cpp(option: str, text: str) -> None:
+    """Refuses what cannot be an expression of C++, before it is in a file of the build."""
+    left = re.sub(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', "", text)
+    while (shorter := re.sub(r"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}", "", left)) != left:
+        left = shorter
+    if not text.strip() or re.search(r"[()\[\]{}\"';]|//|/\*|\*/", left):
+        raise Refused(f"{option} {text!r} is not one expression of C++ (empty, unbalanced, a comment or a semicolon)")
+
+
+def split_backward(item: str, tensors) -> tuple[str, str]:
+    """ARG and expression of `--backward [ARG=]C++`."""
+    match = re.match(r"\s*(\w+)\s*=(?!=)(.*)", item, re.DOTALL)
+    if match is None:
+        return tensors[0], item.strip()
+    if match.group(1) not in tensors:
+        raise Refused(f"--backward {item!r}: no tensor is called {match.group(1)}, there are {', '.join(tensors)}")
+    return match.group(1), match.group(2).strip()
 
 
 def with_entry(text: str, section: str, entry: str) -> str:
@@ -205,8 +255,11 @@ def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path,
     part = KERNELS / (
         args.part or ("npu_native_functions_custom.yaml" if operator.own else "npu_native_functions.yaml")
     )
-    if not re.fullmatch(r"npu_native_functions\w*\.yaml", part.name):
-        raise Refused(f"--part {args.part}: the operator table's files are called npu_native_functions_<part>.yaml")
+    if not re.fullmatch(r"npu_native_functions\w*\.yaml", part.name) or part.parent != KERNELS:
+        raise Refused(
+            f"--part {args.part}: the operator table's files are called npu_native_functions_<part>.yaml, "
+            "without a folder"
+        )
     before = (root / part).read_text() if (root / part).is_file() else ""
     section, entry = texts.table_entry(operator)
     files[part] = with_entry(before, section, entry)
@@ -218,7 +271,31 @@ def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path,
     if operator.new_ir:
         create(SIMULATOR / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
     create(TESTS / f"test_{operator.base}.py", texts.test(operator))
+    for path, text in files.items():
+        if path.suffix == ".py":
+            try:
+                compile(text, str(path), "exec")
+            except SyntaxError as error:
+                raise Refused(f"{path} would not be Python ({error.msg}); look at --reference and --schema") from error
     return files
+
+
+def write(files: dict[Path, str], root: Path) -> None:
+    """Writes all files or, on an error, none: each is made beside its place first. Raises OSError."""
+    made = []
+    try:
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            beside = (root / path).with_name(f".{path.name[:200]}.new")
+            made.append((beside, root / path))
+            beside.write_text(text)
+            if (root / path).exists():
+                beside.chmod((root / path).stat().st_mode)
+        for beside, path in made:
+            os.replace(beside, path)
+    finally:
+        for beside, _ in made:
+            beside.unlink(missing_ok=True)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -254,15 +331,20 @@ def main(argv: list[str] | None = None) -> int:
     except (Refused, texts.CannotWrite) as reason:
         print(f"new_operator.py: {reason}", file=sys.stderr)
         return 1
+    olds = {path: (root / path).read_text() if (root / path).exists() else "" for path in files}
+    if not args.dry_run:
+        try:
+            write(files, root)
+        except OSError as error:
+            print(f"new_operator.py: nothing written: {error}", file=sys.stderr)
+            return 1
     for path, text in files.items():
-        old = (root / path).read_text() if (root / path).exists() else ""
+        old = olds[path]
         if args.dry_run:
             sys.stdout.writelines(
                 difflib.unified_diff(old.splitlines(True), text.splitlines(True), str(path), str(path))
             )
         else:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
             print(f"{'changed' if old else 'wrote  '} {path}")
     if not args.dry_run:
         test = next(path for path in files if path.parent == TESTS)

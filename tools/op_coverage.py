@@ -34,9 +34,10 @@ WHAT = {
 HINTS = {"fallback": "runs on the CPU through device copies", "missing": "raises on npu"}
 # Kernels of one back end, of layouts that npu tensors do not have, and upstream's own test operators.
 _FOREIGN = re.compile(
-    r"cudnn|miopen|mkldnn|mps|xnnpack|nnpack|triton|cslt|sparse|_coo_|_csr_|csr_to|nested|jagged|quantize(?!_learn)"
+    r"cudnn|miopen|mkldnn|mps|xnnpack|nnpack|triton|cslt|sparse|_coo_|_csr_|csr_to|nested|jagged|fbgemm"
+    r"|(?<!per_tensor_)(?<!per_channel_)quantized_|choose_qparams_optimized"
     r"|_for_cpu|int4pack|int8pack|dyn_quant|_test_|_foobar|_philox_|hspmm|sspaddmm|_spdiags|slow_conv|thnn_conv"
-    r"|_make_per_|affine_quantized|native_multi_head|_transformer_encoder|_transform_bias_rescale|_histogramdd_from"
+    r"|native_multi_head|_transformer_encoder|_transform_bias_rescale|_histogramdd_from"
     r"|scaled_mm|_masked_softmax|_make_dep_token|_convert_weight"
 )
 _COMPOSITE_KEYS = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -172,9 +173,9 @@ def to_markdown(content: dict) -> str:
     lines += [
         "",
         "An operator's level is that of its overloads that return new tensors, the worse one where one falls back;",
-        "overloads of another level are named. Operators of other back ends and of sparse, nested and quantized",
-        "layouts are left out. Dtypes: those that upstream's operator database ran on npu (`float`, `int`, `complex`",
-        "stand for all of their kind); empty where it has no case.",
+        "overloads of another level are named. Operators of other back ends, of sparse and nested layouts, and those",
+        "that take only quantized tensors are left out. Dtypes: those that upstream's operator database ran on npu",
+        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case.",
         "",
         "## aten operators",
         "",
@@ -194,7 +195,7 @@ def names_of_profile(text: str) -> list[str]:
     """Operator names in a profile's table, a trace, JSON or a plain list, each once, in order."""
     try:
         names = list(_names_in(json.loads(text)))
-    except ValueError:
+    except (ValueError, RecursionError):
         names = re.findall(r"(?:aten|npu)::\w+(?:\.\w+)?(?:\.\.\.)?", text)
         if not names or not text.lstrip().startswith("-"):  # a table begins with its rule
             names += [m.group(1) for m in re.finditer(r"^\s*([A-Za-z_]\w*(?:\.\w+)*)\s*$", text, re.MULTILINE)]
@@ -208,9 +209,9 @@ def _names_in(value):
         for item in value:
             yield from _names_in(item)
     elif isinstance(value, dict):
-        named = [value[k] for k in ("name", "key", "op") if isinstance(value.get(k), str)]
+        named = [value[k] for k in ("name", "key", "op") if k in value and not isinstance(value[k], (list, dict))]
         if named:
-            yield named[0]
+            yield str(named[0])
             return
         for key, item in value.items():
             if isinstance(item, (list, dict)):
@@ -242,8 +243,15 @@ def judge(name: str, content: dict) -> str | None:
 
 
 def report_profile(path: str, content: dict) -> int:
-    text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    names = names_of_profile(text)
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        names = names_of_profile(raw.decode("utf-8"))
+    except OSError as error:
+        print(f"op_coverage.py: --from-profile {path}: {error.strerror}", file=sys.stderr)
+        return 2
+    except UnicodeDecodeError as error:
+        print(f"op_coverage.py: --from-profile {path}: not a text in UTF-8: {error.reason}", file=sys.stderr)
+        return 2
     if not names:
         print(f"{path}: no operator names found", file=sys.stderr)
         return 2
@@ -291,13 +299,18 @@ def main() -> int:
         if stale:
             print(f"out of date, run python tools/op_coverage.py: {', '.join(map(str, stale))}", file=sys.stderr)
         return 1 if stale else 0
-    JSON.write_text(to_json(content), encoding="utf-8")
-    MARKDOWN.write_text(to_markdown(content), encoding="utf-8")
+    files = {JSON: to_json(content), MARKDOWN: to_markdown(content)}
+    if args.json and args.json != "-":
+        files[Path(args.json)] = files[JSON]
+    for path, text in files.items():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            print(f"op_coverage.py: cannot write {path}: {error.strerror}", file=sys.stderr)
+            return 2
     if args.json == "-":
-        print(to_json(content), end="")
+        print(files[JSON], end="")
         return 0
-    if args.json:
-        Path(args.json).write_text(to_json(content), encoding="utf-8")
     for kind, number in counts(content).items():
         total = sum(number.values())
         print(f"{kind}: {total}; " + ", ".join(f"{level} {number[level]}" for level in LEVELS))

@@ -24,11 +24,25 @@ constexpr const char* kNoExpandableSegments =
     "expandable_segments is not supported by the NPU allocator; remove it from PYTORCH_NPU_ALLOC_CONF (or "
     "PYTORCH_ALLOC_CONF)";
 
+// Errors name the variable.
+void apply_variable(const char* settings) {
+  std::string reason;
+  try {
+    setAllocatorSettings(settings);
+    return;
+  } catch (const c10::Error& error) {
+    reason = error.what_without_backtrace();
+  } catch (const std::exception&) {
+    reason = "a value is not a number, or out of range";
+  }
+  TORCH_CHECK_VALUE(false, "Environment variable PYTORCH_NPU_ALLOC_CONF='", settings, "' is refused: ", reason);
+}
+
 // Reads PYTORCH_NPU_ALLOC_CONF once; PYTORCH_ALLOC_CONF is read by c10 itself.
 void apply_environment() {
   static const bool applied = [] {
     if (const char* settings = std::getenv("PYTORCH_NPU_ALLOC_CONF"); settings != nullptr && *settings != '\0') {
-      setAllocatorSettings(settings);
+      apply_variable(settings);
     }
     TORCH_CHECK_VALUE(!AcceleratorAllocatorConfig::use_expandable_segments(), kNoExpandableSegments);
     apply_settings();
@@ -270,6 +284,7 @@ void setAllocatorSettings(const std::string& settings) {
   const CachingAllocator::ConfigTokenizer tokens(settings);
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
     TORCH_CHECK_VALUE(!(tokens[i] == "expandable_segments" && tokens[i + 2] == "True"), kNoExpandableSegments);
+    TORCH_CHECK_VALUE(!tokens[i + 2].starts_with('-'), tokens[i], " must not be negative, but got: ", tokens[i + 2]);
   }
   CachingAllocator::setAllocatorSettings(settings);
 }

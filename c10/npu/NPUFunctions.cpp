@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <mutex>
 
 namespace c10::npu {
@@ -33,7 +34,11 @@ DeviceCount count_devices() noexcept {
       result.reason = c10::str("aclrtGetDeviceCount failed, error code is ", code, " (", error_name(code), "). ",
                                take_recent_error());
     } else if (count == 0) {
-      result.reason = "the driver reports no device, or ASCEND_RT_VISIBLE_DEVICES hides all of them";
+      const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+      result.reason = visible == nullptr
+                          ? "the driver reports no device"
+                          : c10::str("ASCEND_RT_VISIBLE_DEVICES='", visible,
+                                     "' names none that is there; write device numbers from 0, separated by commas");
     }
     result.count = static_cast<DeviceIndex>(std::min<uint32_t>(count, C10_COMPILE_TIME_MAX_NPUS));
   } catch (const c10::Error& error) {
@@ -278,6 +283,7 @@ void npu_shutdown() noexcept {
         NPU_CHECK_WARN(acl::aclrtResetDevice(device));
       }
     }
+    impl::end_exit();
     if (card) {
       detail::closed.store(true);
       if (r.acl_is_ours) {

@@ -270,6 +270,10 @@ void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kin
 
 void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream) {
   report_sync();
+  // A copy to pageable memory waits inside ACL, without a limit: what is queued before it is waited for here.
+  if (kind == ACL_MEMCPY_DEVICE_TO_HOST) {
+    stream.synchronize();
+  }
   memcpy_async(dst, src, nbytes, kind, stream);
   stream.synchronize();
 }

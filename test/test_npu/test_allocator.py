@@ -255,6 +255,18 @@ class TestStreams(AllocatorCase):
         self.assertIn(pointer, [t.data_ptr() for t in again])
         self.assertEqual(stat("active_bytes.all.current"), stat("allocated_bytes.all.current"))
 
+    def test_memory_that_a_storage_grows_out_of_is_kept_until_it_is_copied(self):
+        side = torch.npu.Stream()
+        x = torch.full((MIB,), 7.0, device="npu")
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            self.busy()
+            x.resize_(2 * MIB)
+        z = torch.full((MIB,), -1.0, device="npu")
+        side.synchronize()
+        self.assertEqual(x[:MIB].cpu(), torch.full((MIB,), 7.0))
+        self.assertEqual(z.cpu(), torch.full((MIB,), -1.0))
+
     def test_record_stream_of_its_own_stream_changes_nothing(self):
         x = block(4 * MIB)
         pointer = x.data_ptr()

@@ -106,20 +106,65 @@ class CodegenTest(unittest.TestCase):
 
     def test_operators_with_operands_of_their_own(self):
         text = (
-            "aten_ops:\n- {funcs: [cholesky, cholesky.out], ir: Cholesky, dtypes: [float, complex]}\n"
-            "- {funcs: [_dirichlet_grad], ir: DirichletGrad, like: [x]}\nouts:\n- geqrf.a\n- isin.Scalar_Tensor_out\n"
+            "aten_ops:\n- {funcs: [cholesky, cholesky.out], ir: LinalgCholesky, dtypes: [float, complex]}\n"
+            "- {funcs: [_dirichlet_grad], ir: DirichletGrad, like: [x]}\n"
+            "- {funcs: [ormqr.out], ir: Ormqr, exact: true}\n"
+            "outs:\n- geqrf.a\n- {func: histogram.bin_ct_out, exact: true}\n- isin.Scalar_Tensor_out\n"
         )
         result, out = self.table(text)
         self.assertEqual(result.returncode, 0, result.stderr)
         written = (out / "GeneratedAten.cpp").read_text()
-        self.assertIn('{"cholesky.out", "Cholesky", kDtypeFloat | kDtypeComplex, nullptr}', written)
+        self.assertIn(
+            '{"cholesky.out", "LinalgCholesky", kDtypeFloat | kDtypeComplex, nullptr, "cholesky", false}', written
+        )
         self.assertIn('OutputSpecs{a.like("x")}', written)
         # Structured operators refuse an out= tensor of another dtype, others cast.
+        self.assertIn('"Ormqr", kDtypeAny, nullptr, "ormqr", true}', written)
+        self.assertIn('register_give(m, "histogram.bin_ct_out", "histogram.bin_ct", true)', written)
         self.assertIn('register_give(m, "geqrf.a", "geqrf", false)', written)
         self.assertIn('register_give(m, "isin.Scalar_Tensor_out", "isin.Scalar_Tensor", true)', written)
         operators = json.loads((out / "npu_operators.json").read_text())
-        self.assertEqual(operators["ir_ops"]["cholesky"]["ir"], ["Cholesky"])
+        self.assertEqual(operators["ir_ops"]["cholesky"]["ir"], ["LinalgCholesky"])
         self.assertEqual(operators["kernels"]["geqrf.a"]["kernel"], "geqrf")
+
+    def test_results_in_the_order_of_the_ir_operator(self):
+        result, out = self.table("ir_ops:\n- {func: topk, ir: T, inputs: [self], outputs: [1, 0], result: asis}\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        generated = "".join(p.read_text() for p in out.glob("GeneratedKernels_*.cpp"))
+        self.assertRegex(generated, r"\.Output\(indices\)\s+\.Output\(values\)|\.Output\(\w+1\)\s+\.Output\(\w+0\)")
+        self.fails("ir_ops:\n- func: topk\n  ir: T\n  outputs: [1, 2]\n", 4, "is an order of the 2 results")
+
+    def test_operands_of_one_device(self):
+        """Overloads that upstream's generated kernels check are checked, TensorIterator's are not."""
+        text = (
+            "ir_ops:\n- {func: mm, ir: MatMul}\n- {func: add.Tensor, ir: Add, inputs: [self, other]}\n"
+            "kernels:\n  dot: product\n  flip: turned\n  _copy_from: copied\n"
+            "custom:\n- {func: 'npu_far(Tensor(a!) self, Tensor[] others) -> Tensor(a!)', kernel: far}\n"
+        )
+        kernel = "product( turned( copied( far("
+        result, out = self.table(text, kernel)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        generated = "".join(p.read_text() for p in out.glob("GeneratedKernels_*.cpp"))
+        self.assertIn('SameDevice("mm.out").written(out).read(self).read(mat2);', generated)
+        self.assertNotIn('SameDevice("add', generated)
+        registered = (out / "RegisterNPU.cpp").read_text()
+        self.assertIn('SameDevice("dot").read(self).read(tensor);\n  return npu::product(self, tensor);', registered)
+        self.assertIn(
+            'm.impl("dot", static_cast<at::Tensor (*)(const at::Tensor &, const at::Tensor &)>(checked::dot))',
+            registered,
+        )
+        self.assertEqual(registered.count("SameDevice("), 1)
+        own = (out / "RegisterNPUCustom.cpp").read_text()
+        self.assertIn('SameDevice("npu_far").written(self).read(others);', own)
+
+    def test_a_statement_where_nothing_is_issued(self):
+        result, out = self.table("ir_ops:\n- {func: exp, ir: Exp, empty: look(self)}\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        generated = "".join(p.read_text() for p in out.glob("GeneratedKernels_*.cpp"))
+        self.assertIn("if (result.numel() == 0) {\n    look(self);\n    return;\n  }", generated)
+        self.fails(
+            "ir_ops:\n- func: topk\n  ir: TopK\n  empty: look(self)\n", 4, "`empty` needs an operator with one result"
+        )
 
     def test_wrong_entries_of_these(self):
         self.fails("aten_ops:\n- {funcs: [cholesky]}\n", 2, "needs `funcs` and `ir`")

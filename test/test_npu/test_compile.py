@@ -244,6 +244,10 @@ class DeviceApiTest(CompileTestCase):
     def test_inductor_says_what_works(self):
         with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
             torch.compile(lambda x: x + 1)(torch.ones(2, device=DEVICE))
+        with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
+            torch.compile(lambda x: (x @ x).relu().sum())(torch.ones(2, 2, device=DEVICE))
+        with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
+            torch.compile(lambda: torch.ones(2, device=DEVICE).sum())()
 
 
 class FakeTest(unittest.TestCase):

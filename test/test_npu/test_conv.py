@@ -123,5 +123,14 @@ class TestOtherRanks(unittest.TestCase):
                 )
 
 
+class TestRefusals(unittest.TestCase):
+    def test_dilation(self):
+        x, w = torch.ones(1, 1, 4, 4, device="npu"), torch.ones(1, 1, 3, 3, device="npu")
+        for dilation in (0, -1):
+            with self.assertRaisesRegex(RuntimeError, "dilation should be greater than zero"):
+                F.conv2d(x, w, dilation=dilation)
+        torch.npu.synchronize()
+
+
 if __name__ == "__main__":
     unittest.main()

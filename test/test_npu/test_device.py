@@ -1,6 +1,8 @@
 """When a device is opened, and which one a thread uses."""
 
+import os
 import threading
+import time
 
 from common_utils import TestCase, run_in_process, run_tests
 
@@ -53,6 +55,51 @@ assert [i for i in range(torch.npu.device_count()) if opened(i)] == [1]
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("No NPU is available", result.stdout)
 
+    def test_no_visible_device_names_the_variable(self):
+        script = "try:\n    torch.ones(1, device='npu')\nexcept RuntimeError as e:\n    print(e)"
+        result = run_in_process("import torch\n" + script, ASCEND_RT_VISIBLE_DEVICES="abc")
+        self.assertIn("No NPU is available: ASCEND_RT_VISIBLE_DEVICES='abc'", result.stdout)
+
+
+class TestThreads(TestCase):
+    def test_a_thread_that_ends_gives_back_what_it_had(self):
+        x = torch.ones(100, device="npu")
+
+        def resident():
+            with open("/proc/self/statm") as numbers:
+                return int(numbers.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+        def run(count):
+            for _ in range(count):
+                thread = threading.Thread(target=lambda: (x + 1).exp().sort())
+                thread.start()
+                thread.join()
+
+        run(50)
+        before = resident()
+        run(200)
+        self.assertLess(resident() - before, 200 * (16 << 10))
+
+    def test_results_do_not_depend_on_who_computes_them(self):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 10)).npu()
+        x, large = torch.randn(4, 3, 8, 8, device="npu"), torch.ones(700, 700, device="npu")
+
+        def gradients(wait):
+            net.zero_grad()
+            if not wait:
+                large @ large  # what follows queues up behind it
+            loss = net(x).square().mean()
+            if wait:
+                torch.npu.synchronize()
+            loss.backward()
+            return [p.grad.cpu() for p in net.parameters()]
+
+        expected = gradients(True)
+        for wait in (False, True, False):
+            for actual, wanted in zip(gradients(wait), expected, strict=True):
+                self.assertTrue(torch.equal(actual, wanted))
+
 
 class TestExit(TestCase):
     def test_daemon_threads_in_operators_do_not_disturb_it(self):
@@ -77,6 +124,27 @@ for work in (launch, launch, wait):
 time.sleep(0.3)
 """)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+
+    def test_nobody_waits_for_gradients_of_daemon_threads(self):
+        """The autograd engine would wait ten seconds for its threads, if one of them stays in the device layer."""
+        for _ in range(4):
+            result = run_in_process("""
+import atexit, threading, time
+atexit.register(lambda: print(time.time()))
+import torch
+
+net, x = torch.nn.Linear(30, 30).npu(), torch.randn(30, 30, device="npu")
+
+def work():
+    while True:
+        net(x).sum().backward()
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+""")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertLess(time.time() - float(result.stdout), 8)
 
 
 class TestCurrentDevice(TestCase):

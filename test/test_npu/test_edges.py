@@ -118,6 +118,24 @@ class TestEmptyBatch(EdgeCase):
 class TestSpecialValues(EdgeCase):
     x = torch.tensor([[1.0, NAN, -INF, 2.0], [INF, -INF, 0.0, -0.0], [-1.0, 3.0, 3.0, INF]])
 
+    def test_points_that_are_nowhere(self):
+        """The CPU's gradient of a grid with such points ends the process."""
+        for padding in ("border", "reflection"):
+            for value in (NAN, INF, -INF):
+                x = torch.rand(1, 1, 4, 4, device=DEVICE, requires_grad=True)
+                grid = torch.zeros(1, 2, 2, 2, device=DEVICE)
+                grid[0, 0, 0] = value
+                grid.requires_grad_()
+                F.grid_sample(x, grid, padding_mode=padding, align_corners=False).sum().backward()
+                self.assertTrue(torch.isfinite(x.grad).all().item())
+                self.assertAlmostEqual(x.grad.sum().item(), 4, places=4)
+                self.assertEqual(grid.grad[0, 0, 0].tolist(), [0.0, 0.0])
+                self.assertNotEqual(grid.grad[0, 1, 1].tolist(), [0.0, 0.0])
+
+    def test_counts_that_are_no_numbers(self):
+        with self.assertRaisesRegex(RuntimeError, "a count is not a number"):
+            torch.binomial(torch.full((3,), NAN, device=DEVICE), torch.full((3,), 0.5, device=DEVICE)).cpu()
+
     def test_pointwise(self):
         for name in (
             *("abs", "neg", "exp", "log", "sqrt", "rsqrt", "sin", "tanh", "sigmoid", "erf", "floor", "round", "sign"),
@@ -318,6 +336,14 @@ class TestDimensions(EdgeCase):
         x = torch.randn(1, 1).expand(300, 200)
         self.same(lambda t: t.sum(), x)
         self.same(lambda t: t.t().contiguous() @ t.contiguous(), x[:, :5], rtol=1e-4, atol=1e-4)
+        for device in ("cpu", DEVICE):
+            x = torch.ones(4, 1, device=device)
+            x.expand(4, 3).fill_(3)
+            x[:2].expand(2, 3).zero_()
+            self.assertEqual(x.flatten().tolist(), [0.0, 0.0, 3.0, 3.0])
+        for write in (lambda t: t.add_(1), lambda t: t.normal_(), lambda t: t.copy_(torch.ones(4, 3))):
+            with self.assertRaisesRegex(RuntimeError, "more than one element of the written-to tensor"):
+                write(torch.ones(1, device=DEVICE).expand(4, 3))
 
 
 @unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS") == "1", "gigabytes of memory: NPU_SLOW_TESTS=1")

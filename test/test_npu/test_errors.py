@@ -96,6 +96,81 @@ class TestDeviceFailures(TestCase):
         side.synchronize()
 
 
+class TestWhatFollowsAFailure(TestCase):
+    """An operator that fails leaves its outputs as they were; indices among them must not harm the process."""
+
+    def test_gradients_of_a_failed_forward(self):
+        self.assertEqual(
+            run_script(
+                self,
+                """
+from torch.nn import functional as F
+
+def fails(function, *shapes):
+    # What is freed here is what the failing operators leave behind.
+    garbage = [torch.full((n,), 10**12, device="npu") for n in (64, 64, 64, 64, 64, 64, 1000)]
+    del garbage
+    inputs = [torch.randn(shape, device="npu", requires_grad=True) for shape in shapes]
+    try:
+        function(*inputs).sum().backward()
+        torch.npu.synchronize()
+        return False
+    except RuntimeError:
+        torch.npu.synchronize()
+        return True
+
+def ints(*values):
+    return torch.tensor(values, device="npu")
+
+for bad in (7, -1, 10**9, -(10**9)):
+    assert fails(lambda w: F.embedding(ints(bad, 1), w, scale_grad_by_freq=True), (3, 4))
+    for mode in ("sum", "mean", "max"):
+        assert fails(lambda w: F.embedding_bag(ints(bad, 1), w, ints(0), mode=mode), (3, 4))
+    assert fails(lambda w: F.embedding_bag(ints(0, 1), w, ints(0, bad)), (3, 4))
+    assert fails(
+        lambda w, s: F.embedding_bag(ints(bad, 1), w, ints(0), mode="sum", per_sample_weights=s), (3, 4), (2,)
+    )
+    assert fails(lambda x: torch.segment_reduce(x, "sum", lengths=ints(bad, 1)), (3,))
+    for labels in (ints(bad, 1), ints(bad, 1)[None]):
+        assert fails(lambda x: F.ctc_loss(x.log_softmax(-1), labels, ints(5), ints(2)), (5, 1, 3))
+    pivots = ints(bad, 1, 2).int()
+    assert fails(lambda x, y: torch.linalg.lu_solve(x, pivots, y), (3, 3), (3, 3))
+    if bad != -1:  # a negative pivot is one of a pair
+        assert fails(lambda x, y: torch.linalg.ldl_solve(x.detach(), pivots, y.detach()) + x, (3, 3), (3, 3))
+print(torch.arange(1000.0, device="npu").sum().item())
+""",
+            ),
+            "499500.0\n",
+        )
+
+    def test_positions_that_a_failed_pooling_left(self):
+        pools = {
+            "MaxPoolWithArgmaxV3": "lambda x: F.max_pool2d(x, 2)",
+            "MaxPool3DWithArgmaxV2": "lambda x: F.max_pool3d(x[None], 2)",
+            "AdaptiveMaxPool2d": "lambda x: F.adaptive_max_pool2d(x, 2)",
+            "AdaptiveMaxPool3d": "lambda x: F.adaptive_max_pool3d(x[None], 2)",
+            "FractionalMaxPool2DWithFixedKsize": "lambda x: F.fractional_max_pool2d(x, 2, 2)",
+        }
+        for name, pool in pools.items():
+            run_script(
+                self,
+                f"""
+from torch.nn import functional as F
+x = torch.randn(2, 4, 8, 8, device="npu", requires_grad=True)
+garbage = [torch.full((n,), 10**12, device="npu") for n in (32, 64, 128)]
+del garbage
+try:
+    ({pool})(x).sum().backward()
+    torch.npu.synchronize()
+    assert False
+except RuntimeError as error:
+    assert "fault injected" in str(error), error
+assert torch.ones(3, device="npu").sum().item() == 3
+""",
+                ASCEND_SIM_FAULT=f"{name}:error@1",
+            )
+
+
 class TestSwitches(TestCase):
     def test_launch_blocking_raises_at_the_operator(self):
         text = run_script(
@@ -115,7 +190,14 @@ torch.npu.synchronize()
 
     def test_wrong_values(self):
         script = "try:\n    torch.ones(1, device='npu').add(1)\nexcept ValueError as e:\n    print(e)"
-        for name, value in (("TASK_QUEUE_ENABLE", "3"), ("ACL_DEVICE_SYNC_TIMEOUT", "soon")):
+        for name, value in (
+            ("TASK_QUEUE_ENABLE", "3"),
+            ("ACL_DEVICE_SYNC_TIMEOUT", "soon"),
+            ("NPU_FALLBACK", "maybe"),
+            ("PYTORCH_NPU_ALLOC_CONF", "nonsense"),
+            ("PYTORCH_NPU_ALLOC_CONF", "max_split_size_mb:many"),
+            ("PYTORCH_NPU_ALLOC_CONF", "max_split_size_mb:-5"),
+        ):
             text = run_script(self, script, **{name: value})
             self.assertIn(name, text)
             self.assertIn(f"'{value}'", text)
@@ -137,6 +219,29 @@ except RuntimeError as error:
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stdout, "ACL_DEVICE_SYNC_TIMEOUT.*\n.*stream 0")
         self.assertIn("left unfinished", result.stderr)
+
+    def test_copies_to_the_host_are_bounded_too(self):
+        for mode in "12":
+            result = run_in_process(
+                """
+import torch
+x = torch.ones(300, 300, device="npu")
+y = x + x
+for read in (y.cpu, y.sum().item):
+    try:
+        read()
+    except RuntimeError as error:
+        assert "ACL_DEVICE_SYNC_TIMEOUT" in str(error)
+        print("late")
+side = torch.npu.Stream()
+with torch.npu.stream(side):
+    print(torch.ones(3, device="npu").sum().item())
+""",
+                ASCEND_SIM_FAULT="Add:hang@1",
+                ACL_DEVICE_SYNC_TIMEOUT="1",
+                TASK_QUEUE_ENABLE=mode,
+            )
+            self.assertEqual((result.returncode, result.stdout), (0, "late\n" * 2 + "3.0\n"), result.stderr)
 
 
 class TestTaskQueue(TestCase):

@@ -46,6 +46,8 @@ class TestGenerator(TestCase):
             torch.Generator("npu:99")
         with self.assertRaises(RuntimeError):
             torch.rand(3, device="npu", generator=torch.Generator("cpu"))
+        with self.assertRaisesRegex(RuntimeError, "Expected a 'cpu' device type for generator but found 'npu'"):
+            torch.rand(3, generator=torch.Generator("npu"))
 
     def test_default_generators(self):
         torch.npu.manual_seed(4)

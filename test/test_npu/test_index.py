@@ -174,6 +174,50 @@ class IndexTest(unittest.TestCase):
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         self.assertEqual(result.stdout.split()[:1], ["True"], result.stdout + result.stderr)
 
+    def test_no_place_for_an_index(self):
+        """Where the result has no elements no operator is issued: shapes alone tell that an index is out of range."""
+        index, source = torch.tensor([[5, 1, 2], [1, 1, 1]]), torch.ones(2, 3)
+        vector = torch.tensor([4, 1])
+        refused = {
+            "scatter": lambda x, i, s, v: x.scatter_(0, i, s),
+            "scatter a number": lambda x, i, s, v: x.scatter(0, i, 1.0),
+            "scatter another dimension": lambda x, i, s, v: x.t().scatter_(1, i.t(), s.t()),
+            "scatter and add": lambda x, i, s, v: x.scatter_(0, i, s, reduce="add"),
+            "scatter and multiply": lambda x, i, s, v: x.scatter_(0, i, 2.0, reduce="multiply"),
+            "scatter_add": lambda x, i, s, v: x.scatter_add_(0, i, s),
+            "scatter_reduce": lambda x, i, s, v: x.scatter_reduce_(0, i, s, "amax"),
+            "index_copy": lambda x, i, s, v: x.index_copy_(0, v, s),
+            "index_fill": lambda x, i, s, v: x.index_fill_(0, v, 1.0),
+            "index_reduce": lambda x, i, s, v: x.index_reduce_(0, v, s, "amax"),
+            "index_add": lambda x, i, s, v: x[:, 0].index_add_(0, v, s[:, 0]),
+            "index_select": lambda x, i, s, v: x.index_select(0, v),
+            "index_select of a vector": lambda x, i, s, v: x[:, 0].index_select(0, v),
+        }
+        for name, call in refused.items():
+            with self.subTest(name):
+                with self.assertRaises(Exception) as expected:
+                    call(torch.empty(0, 3), index, source, vector)
+                with self.assertRaises(type(expected.exception)) as caught:
+                    call(torch.empty(0, 3, device=DEVICE), index.to(DEVICE), source.to(DEVICE), vector.to(DEVICE))
+                self.assertIs(type(caught.exception), type(expected.exception))
+                if name.startswith("scatter"):
+                    self.assertEqual(str(caught.exception), str(expected.exception))
+        none = torch.empty(0, 3, dtype=torch.int64, device=DEVICE)
+        x = torch.empty(0, 3, device=DEVICE)
+        self.assertEqual(x.scatter_(0, none, x.clone()).shape, (0, 3))
+        self.assertEqual(x.index_copy_(0, none[:, 0], x.clone()).shape, (0, 3))
+        self.assertEqual(x.index_add_(0, vector.to(DEVICE), source.to(DEVICE)).shape, (0, 3))  # as on the CPU
+
+    def test_what_is_written_must_not_be_read(self):
+        for call in (
+            lambda t, i: t.index_put_((i,), t),
+            lambda t, i: t.index_put_((i,), t, accumulate=True),
+            lambda t, i: i.index_put_((i,), i.clone()),
+        ):
+            for device in ("cpu", DEVICE):
+                with self.assertRaisesRegex(RuntimeError, "refer to a single memory location"):
+                    call(torch.arange(4.0, device=device), torch.arange(3, -1, -1, device=device))
+
     def test_gradients(self):
         x = torch.randn(4, 5, dtype=torch.float64)
         index = torch.tensor([0, 2, 2])

@@ -11,6 +11,66 @@ from nn_checks import randn, relative_error
 import torch
 
 
+class TestChannelsLast(unittest.TestCase):
+    """What is channels-last on the host stays so where it does on the CPU, with the same values."""
+
+    def same(self, fn, *operands, gradient_too=True):
+        results = []
+        for device in ("cpu", "npu"):
+            given = [t.detach().to(device).requires_grad_(t.requires_grad) for t in operands]
+            result = fn(*given)
+            leaves = [t for t in given if t.requires_grad]
+            weights = torch.arange(result.numel()).cos().reshape(result.shape).to(device)
+            gradients = torch.autograd.grad((result * weights).sum(), leaves) if leaves else ()
+            results.append([result, *gradients])
+        (expected, *wanted), (actual, *gradients) = results
+        self.assertEqual(actual.stride(), expected.stride())
+        self.assertLess(relative_error(actual, expected), 1e-5)
+        for got, want in zip(gradients, wanted, strict=True):
+            self.assertLess(relative_error(got, want), 1e-5)
+        if gradients and gradient_too:
+            self.assertEqual(gradients[0].stride(), wanted[0].stride())
+
+    def test_networks(self):
+        for rank, last in ((2, torch.channels_last), (3, torch.channels_last_3d)):
+            image = (6,) * rank
+            x, w = randn(2, 8, *image), randn(4, 8, *(3,) * rank)
+            x_last = x.detach().contiguous(memory_format=last).requires_grad_()
+            w_last = w.detach().contiguous(memory_format=last).requires_grad_()
+            conv = F.conv2d if rank == 2 else F.conv3d
+            for a, b in ((x_last, w), (x, w_last), (x_last, w_last), (x, w)):
+                with self.subTest(rank, strides=(a.stride(), b.stride())):
+                    self.same(lambda x, w: conv(x, w), a, b)
+            with self.subTest("batch norm", rank=rank):
+                self.same(lambda x, g, b: F.batch_norm(x, None, None, g, b, True), x_last, randn(8), randn(8, seed=3))
+                self.same(
+                    lambda x, m, v: F.batch_norm(x, m, v), x_last, randn(8, grad=False), randn(8, grad=False).exp()
+                )
+            with self.subTest("group norm", rank=rank):
+                # Upstream's derivative makes the gradient contiguous, but for CPU and XPU.
+                self.same(
+                    lambda x, g, b: F.group_norm(x, 2, g, b), x_last, randn(8), randn(8, seed=3), gradient_too=False
+                )
+            with self.subTest("block", rank=rank):
+                pool = F.max_pool2d if rank == 2 else F.max_pool3d
+                self.same(lambda x, w: pool(F.relu(F.batch_norm(conv(x, w), None, None, training=True)), 2), x_last, w)
+
+    def test_dropout(self):
+        for x in (
+            torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+            torch.randn(2, 3, 4, 5).transpose(1, 3),
+            torch.randn(6, 10)[:, ::2],
+        ):
+            with self.subTest(strides=x.stride()):
+                given = x.npu().requires_grad_()
+                result = F.dropout(given, 0.5)
+                self.assertEqual(result.stride(), F.dropout(x, 0.5).stride())
+                kept = result != 0
+                self.assertTrue(torch.equal(result, torch.where(kept, 2 * given, 0)))
+                (gradient,) = torch.autograd.grad(result.sum(), given)
+                self.assertTrue(torch.equal(gradient, 2.0 * kept))
+
+
 class TestStoredChannelsLast(unittest.TestCase):
     """Every test starts from the result of a convolution, which the device keeps channels-last."""
 

@@ -189,5 +189,34 @@ class LinalgTest(unittest.TestCase):
         self.check(torch.cdist, torch.randn(0, 3), torch.randn(4, 3))
 
 
+class OutTest(unittest.TestCase):
+    def test_another_dtype_is_refused_at_the_call(self):
+        a, b = matrix(3, dtype=torch.float32), torch.randn(3, 2)
+        wrong = torch.float64
+        for name, call in (
+            ("qr", lambda a, b: torch.linalg.qr(a, out=(a.new_empty(0, dtype=wrong), a.new_empty(0)))),
+            ("solve", lambda a, b: torch.linalg.solve(a, b, out=b.new_empty(0, dtype=wrong))),
+            ("eigh", lambda a, b: torch.linalg.eigh(a, out=(a.new_empty(0), a.new_empty(0, dtype=wrong)))),
+            ("slogdet", lambda a, b: torch.linalg.slogdet(a, out=(a.new_empty(0, dtype=wrong), a.new_empty(0)))),
+            (
+                "solve_triangular",
+                lambda a, b: torch.linalg.solve_triangular(a, b, upper=True, out=b.new_empty(0, dtype=wrong)),
+            ),
+            ("ormqr", lambda a, b: torch.ormqr(a, a[0], b, out=b.new_empty(0, dtype=wrong))),
+        ):
+            with self.subTest(name):
+                for device in ("cpu", DEVICE):
+                    with self.assertRaisesRegex(RuntimeError, "dtype|scalar type"):
+                        call(a.to(device), b.to(device))
+        torch.npu.synchronize()
+
+    def test_a_wider_dtype_is_cast_to_where_upstream_does(self):
+        a = definite(3, dtype=torch.float32)
+        expected, out = torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64, device=DEVICE)
+        torch.cholesky(a, out=expected)
+        torch.cholesky(a.to(DEVICE), out=out)
+        torch.testing.assert_close(out.cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
 if __name__ == "__main__":
     unittest.main()

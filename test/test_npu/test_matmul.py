@@ -41,6 +41,25 @@ class TestMatMul(unittest.TestCase):
         check(self, F.linear, [randn(2, 7, 5), randn(6, 5), randn(6)])
         check(self, F.linear, [randn(7, 5), randn(6, 5), None])
 
+    def test_addr_in_place(self):
+        a, b = torch.arange(2.0), torch.arange(3.0)
+        for shape in ((), (3,), (2, 1), (3, 2)):
+            texts = []
+            for device in ("cpu", "npu"):
+                target = torch.ones(shape, device=device)
+                with self.assertRaises(RuntimeError) as caught:
+                    target.addr_(a.to(device), b.to(device))
+                texts.append(str(caught.exception))
+                self.assertEqual(tuple(target.shape), shape)
+            self.assertEqual(*texts)
+        target = torch.ones(2, 3, device="npu")
+        pointer = target.data_ptr()
+        self.assertIs(target.addr_(a.npu(), b.npu(), beta=0.5, alpha=2), target)
+        self.assertEqual(target.data_ptr(), pointer)
+        self.assertTrue(torch.equal(target.cpu(), torch.ones(2, 3).addr_(a, b, beta=0.5, alpha=2)))
+        with self.assertRaisesRegex(RuntimeError, "can't be cast"):
+            torch.ones(2, 3, dtype=torch.int32, device="npu").addr_(a.npu(), b.npu())
+
     def test_addmm_in_place_and_out(self):
         a, b, c = randn(4, 5, grad=False), randn(5, 6, grad=False), randn(4, 6, grad=False)
         x = c.npu()

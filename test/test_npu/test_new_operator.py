@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -155,10 +156,39 @@ class NewOperatorTest(unittest.TestCase):
             (r"beyond this tool", "npu_cube", "--schema=(Tensor self, str mode) -> Tensor"),
             (r"--schema is for operators of the fork's own", "exp", schema),
             (r"called npu_native_functions_<part>.yaml", "npu_root", "--ir=Sqrt", "--reference=self", "--part=x.yaml"),
+            (r"without a folder", "npu_root", "--ir=Sqrt", "--reference=self", "--part=../npu_native_functions_x.yaml"),
+            (r"no operator nope\. An", "nope"),
+        ]
+        made = ("npu_cube", "--ir=Cube", "--reference=self ** 3")
+        compute = "--compute=at::pow_out(y, x, 3)"
+        cases += [
+            (r"two arguments are called self", *made, compute, "--schema=(Tensor self, Tensor self) -> Tensor"),
+            (r"cannot be called class, a keyword", *made, compute, "--schema=(Tensor self, int class) -> Tensor"),
+            (r"call the argument result otherwise", *made, compute, "--schema=(Tensor self, Tensor result) -> Tensor"),
+            (r"call the argument y otherwise", *made, compute, "--schema=(Tensor self, float y) -> Tensor"),
+            *((r"is not one expression of C\+\+", *made, f"--compute={c}") for c in ("f(", '"', "}", "*/ x", "y // x")),
+            (r"--backward '' is not one expression", *made, compute, "--backward=self="),
+            (r"no tensor is called weight, there are self", *made, compute, "--backward=weight=grad"),
         ]
         for reason, *arguments in cases:
             with self.subTest(arguments):
                 self.refused(reason, *arguments)
+
+    def test_a_write_that_fails_leaves_nothing(self):
+        before = self.texts()
+        written = []
+
+        def full(path, *rest, write=Path.write_text):
+            written.append(path)
+            if len(written) == 4:
+                raise OSError(28, "No space left on device")
+            return write(path, *rest)
+
+        with mock.patch.object(Path, "write_text", full):
+            status, out, err = self.run_tool(*SOFT_CLIP)
+        self.assertEqual((status, out), (1, ""))
+        self.assertRegex(err, "nothing written: .*No space left")
+        self.assertEqual(self.texts(), before)
 
     def test_dry_run(self):
         before = self.texts()

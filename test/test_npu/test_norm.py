@@ -85,6 +85,43 @@ class TestBatchNorm(unittest.TestCase):
         x = randn(8, 16, 6, 6, grad=False).half()
         self.assertEqual(F.batch_norm(x.npu(), None, None, training=True).dtype, torch.float16)
 
+    def test_out(self):
+        x = randn(4, 3, 5, 5, grad=False)
+        for name in ("native_batch_norm", "_native_batch_norm_legit"):
+            for training in (True, False):
+                # Shapes and dtypes of the out= tensors.
+                for shapes, dtypes in (
+                    (((4, 3, 5, 5), (3,), (3,)), ("f", "f", "f")),
+                    (((0,), (0,), (0,)), ("f", "f", "f")),
+                    (((4, 3, 5, 5, 2), (3,), (5,)), ("f", "f", "f")),
+                    (((4, 3, 5, 5), (3, 2), (3, 2)), ("f", "f", "f")),
+                    (((4, 3, 5, 5), (3,), (3,)), ("d", "f", "f")),
+                    (((4, 3, 5, 5), (3,), (3,)), ("f", "i", "f")),
+                    (((4, 3, 5, 5), (3,), (3,)), ("f", "f", "d")),
+                ):
+                    with self.subTest(name, training=training, shapes=shapes, dtypes=dtypes):
+                        found = []
+                        for device in ("cpu", "npu"):
+                            types = {"f": torch.float32, "d": torch.float64, "i": torch.int16}
+                            outs = tuple(
+                                torch.zeros(s, dtype=types[t], device=device)
+                                for s, t in zip(shapes, dtypes, strict=True)
+                            )
+                            running = torch.zeros(3, device=device), torch.ones(3, device=device)
+                            try:
+                                getattr(torch, name)(x.to(device), None, None, *running, training, 0.1, 1e-5, out=outs)
+                            except RuntimeError as error:
+                                found.append(str(error).startswith(("expected scalar type", "native_batch_norm")))
+                            else:
+                                found.append([tuple(o.shape) for o in outs])
+                                last = outs
+                        self.assertEqual(found[1], found[0] if isinstance(found[0], list) else True)
+                        if isinstance(found[0], list):
+                            mean = x.mean((0, 2, 3)) if training else torch.zeros(3)
+                            var = x.var((0, 2, 3), correction=0) if training else torch.ones(3)
+                            expected = (x - mean.view(-1, 1, 1)) / (var.view(-1, 1, 1) + 1e-5).sqrt()
+                            self.assertLess(relative_error(last[0], expected), 1e-5)
+
     def test_wrong_weight_is_refused(self):
         with self.assertRaisesRegex(RuntimeError, "weight should contain 4 elements"):
             F.batch_norm(torch.zeros(2, 4, 3, 3, device="npu"), None, None, torch.ones(3, device="npu"), training=True)

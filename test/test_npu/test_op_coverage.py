@@ -47,6 +47,22 @@ class TestOpCoverage(TestCase):
                 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(full, "PrivateUse1")
                 self.assertTrue(level == "native" or not has_kernel, full)
 
+    def test_profiles_that_are_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            junk, deep = Path(folder, "junk"), Path(folder, "deep")
+            junk.write_bytes(b"\xff\xfe\x00")
+            deep.write_text("[" * 100000)
+            for path, reason in (
+                (junk, "not a text in UTF-8"),
+                (deep, "no operator names found"),
+                (Path(folder), "Is a directory"),
+                (Path(folder, "nope"), "No such file"),
+            ):
+                done = self.run_tool("--from-profile", str(path))
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(f"{path}: {reason}", done.stderr)
+        self.assertEqual(self.judged('[1, null, {"name": 5}]')[0], 2)
+
     def test_document_names_every_operator(self):
         text = (ROOT / "docs" / "operators.md").read_text()
         for name in self.content["ops"]:

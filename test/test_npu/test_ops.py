@@ -13,6 +13,7 @@ modules, optimizers and foreach operators, op_checks.py the comparison, op_runne
 """
 
 import os
+import re
 import sys
 import unittest
 
@@ -42,8 +43,12 @@ UNINITIALISED = {
 TAKES_ANY_DEVICE = {
     *("broadcast_tensors", "expand_as", "reshape_as", "view_as", "atleast_1d", "atleast_2d", "atleast_3d"),
     *("resize_as_", "diagonal_scatter", "as_strided_scatter", "select_scatter", "slice_scatter"),
-    *("tensor_split", "_unsafe_masked_index", "nn.functional.ctc_loss"),
+    *("tensor_split", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "nn.functional.ctc_loss"),
 }
+# Which operands (those that are no 0-d tensors) may be on the CPU: indices, which go where the values are.
+FROM_ANY_DEVICE = {"index_put": (1,)}
+# What is said of operands on two devices.
+ON_TWO_DEVICES = "[dD]evice|Input type .* and weight type .* should be the same"
 # Samples that are laid out in other ways too.
 LAYOUTS = 2
 # out= and in-place forms, views and errors do not differ by more than these.
@@ -77,11 +82,11 @@ class TestOperators(OpsCase):
 
     @ops([op for op in op_db if op.supports_out], allowed_dtypes=FEW_DTYPES)
     def test_out(self, device, dtype, op):
-        """out= of the right size, strided, empty, of another size and of another dtype."""
+        """out= of the right size, strided, empty, of another size, of another dtype, of a wider one."""
         tally = Tally()
         with op_checks.quiet():
             for name, values, _ in op_checks.samples_of(op, dtype, limit=3):
-                for kind in ("right", "strided", "empty", "wrong size", "wrong dtype"):
+                for kind in OUTS:
                     self.one(
                         tally,
                         f"{name} {kind}",
@@ -155,32 +160,37 @@ class TestOperators(OpsCase):
 
     @ops([op for op in op_db if op.full_name not in TAKES_ANY_DEVICE], dtypes=OpDTypes.any_one)
     def test_mixeddevices(self, device, dtype, op):
-        """An operand on the CPU among those on npu is refused, whether the operator falls back or not."""
+        """Each operand by itself on the CPU among the others on npu is refused, in a batch of nothing, too."""
         tally = Tally()
         with op_checks.quiet():
             for name, values, _ in op_checks.samples_of(op, dtype, limit=6):
-                if self.expected(lambda given: op_checks.run_forward(op, given), values, tally) is None:
-                    continue
-                try:
-                    given = place(values, DEVICE)
-                    tensors = [t for t in pytree.tree_leaves(given) if is_tensor(t)]
-                    large = [t for t in tensors if t.dim()]
-                    if len(large) < 2 or not all(t.numel() for t in tensors):  # nothing is computed from no values
+                for note, these in (("", values), (" empty", without_batch(values))):
+                    if self.expected(lambda given: op_checks.run_forward(op, given), these, tally) is None:
                         continue
-                    last = large[-1:]
-                    mixed = pytree.tree_map(lambda t, last=last: t.cpu() if t is last[0] else t, given)
-                    op_checks.run_forward(op, mixed)
-                    torch.npu.synchronize()
-                    tally.bad(name, Wrong("operands on two devices are accepted"))
-                except Unsuited:
-                    tally.skipped += 1
-                except RuntimeError as error:
-                    if "device" in str(error).lower():
-                        tally.good()
-                    else:
-                        tally.bad(name, error)
-                op_checks.settle()
+                    try:
+                        given = place(these, DEVICE)
+                    except Unsuited:
+                        tally.skipped += 1
+                        continue
+                    large = [t for t in pytree.tree_leaves(given) if is_tensor(t) and t.dim()]
+                    for i, stray in enumerate(large if len(large) > 1 else []):
+                        if i in FROM_ANY_DEVICE.get(op.name, ()):
+                            continue
+                        mixed = pytree.tree_map(lambda t, stray=stray: t.cpu() if t is stray else t, given)
+                        self.mixed(tally, f"{name}{note} operand {i}", lambda: op_checks.run_forward(op, mixed))  # noqa: B023
         self.judge(tally, "mixeddevices", op.full_name, dtype, metered=False)
+
+    def mixed(self, tally, name, call):
+        try:
+            call()
+            torch.npu.synchronize()
+            tally.bad(name, Wrong("operands on two devices are accepted"))
+        except RuntimeError as error:
+            if re.search(ON_TWO_DEVICES, str(error)):
+                tally.good()
+            else:
+                tally.bad(name, error)
+        op_checks.settle()
 
     def error(self, tally, name, call, values):
         try:
@@ -236,6 +246,14 @@ def into_out(op, values, kind):
     return [outs, [t.stride() for t in outs] if kind == "strided" else None]
 
 
+def without_batch(values):
+    """The same with nothing in the first operand's first dimension, nor in the same of the others."""
+    sizes = [v.shape[0] for v in pytree.tree_leaves(values) if is_tensor(v) and v.dim()]
+    return pytree.tree_map(
+        lambda v: v.detach()[:0] if is_tensor(v) and v.dim() and v.shape[0] == sizes[0] else v, values
+    )
+
+
 def is_tensor(value):
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
@@ -261,6 +279,7 @@ OUTS = {
     "wrong dtype": lambda t: t.detach().new_zeros(
         t.shape, dtype=torch.int16 if t.dtype.is_floating_point else torch.half
     ),
+    "wider dtype": lambda t: t.detach().new_zeros(t.shape, dtype=torch.promote_types(t.dtype, torch.float64)),
 }
 
 PrivateUse1TestBase.setUpClass()  # gives the classes made from here on the name of the device

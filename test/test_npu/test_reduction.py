@@ -103,6 +103,48 @@ class ReductionTest(unittest.TestCase):
         self.same((values, indices), tuple(x.max(1)))
         self.same(torch.std(y, 1, out=torch.empty(0, device=DEVICE)), x.std(1))
 
+    def test_mode_casts_to_no_out(self):
+        x = torch.tensor([[1, 2, 2], [1, 1, 3]])
+        for values, indices in ((torch.float16, torch.int64), (torch.int64, torch.int32)):
+            texts = []
+            for device in ("cpu", "npu"):
+                out = torch.empty(2, dtype=values, device=device), torch.empty(2, dtype=indices, device=device)
+                with self.assertRaises(RuntimeError) as caught:
+                    torch.mode(x.to(device), 1, out=out)
+                texts.append(str(caught.exception))
+            self.assertEqual(*texts)
+        out = torch.empty(0, dtype=torch.int64, device="npu"), torch.empty(2, dtype=torch.int64, device="npu")
+        torch.mode(x.npu(), 1, out=out)
+        self.assertEqual((out[0].tolist(), out[1].tolist()), ([2, 1], [2, 1]))
+
+    def test_variance_into_a_wider_out(self):
+        x = torch.randn(50, 3) + 100
+        for name in ("std", "var"):
+            expected, out = torch.empty(3, dtype=torch.float64), torch.empty(3, dtype=torch.float64, device="npu")
+            getattr(torch, name)(x, 0, out=expected)
+            getattr(torch, name)(x.npu(), 0, out=out)
+            torch.testing.assert_close(out.cpu(), expected, rtol=1e-12, atol=0)
+
+    def test_out_of_another_dtype(self):
+        """What the CPU refuses is not cast to."""
+        x, wrong = torch.rand(5), torch.float64
+        for name, call in (
+            ("kthvalue", lambda x: torch.kthvalue(x, 2, out=(x.new_empty(()), x.new_empty(())))),
+            ("histc", lambda x: torch.histc(x, 4, out=x.new_empty(4, dtype=wrong))),
+            ("histogram", lambda x: torch.histogram(x, 4, out=(x.new_empty(4, dtype=wrong), x.new_empty(5)))),
+            ("logsigmoid", lambda x: torch._C._nn.log_sigmoid(x, out=x.new_empty(5, dtype=wrong))),
+            ("cumsum", lambda x: torch.cumsum(x, 0, out=x.new_empty(5, dtype=torch.bool))),
+            ("cumprod", lambda x: torch.cumprod(x, 0, out=x.new_empty(5, dtype=torch.bool))),
+            ("bernoulli", lambda x: torch.bernoulli(x, out=x.new_empty(5, dtype=torch.complex64))),
+            ("normal", lambda x: torch.normal(x, 1.0, out=x.new_empty(5, dtype=torch.int64))),
+        ):
+            with self.subTest(name):
+                with self.assertRaises(RuntimeError) as expected:
+                    call(x)
+                with self.assertRaises(RuntimeError) as caught:
+                    call(x.npu())
+                self.assertIs(type(caught.exception), type(expected.exception))
+
     def test_norms(self):
         x = torch.randn(3, 4, 5)
         y = x.to(DEVICE)

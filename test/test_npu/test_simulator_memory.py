@@ -83,6 +83,18 @@ class TestMemory(unittest.TestCase):
             self.assertEqual(words[0], "100000")
             self.assertIn(name, " ".join(words))
 
+    def test_limits_of_the_process_are_named(self):
+        for limit, size, name in (("RLIMIT_AS", 8 << 30, "ulimit -v"), ("RLIMIT_FSIZE", 1 << 20, "ulimit -f")):
+            words = self.run_good(f"""
+                import resource
+                resource.setrlimit(resource.{limit}, ({size}, {size}))
+                lib = acl.Library()
+                print(lib.aclrtSetDevice(0), lib.aclGetRecentErrMsg().decode())
+            """)
+            self.assertIn(words[0], ("207001", "507033"))
+            self.assertIn(name, " ".join(words))
+            self.assertIn("ASCEND_SIM_MEMORY", " ".join(words))
+
     def test_copies_are_counted(self):
         lib = acl.Library()
         lib.check(lib.aclrtSetDevice(2))

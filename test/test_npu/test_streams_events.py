@@ -228,6 +228,16 @@ class TestEvent(TestCase):
         with self.assertRaises(RuntimeError):
             event.record(torch.npu.default_stream(1))
 
+    def test_what_is_no_stream_is_refused(self):
+        event = torch.npu.Event()
+        for call in (event.record, event.wait):
+            for other in (3, "npu", torch.device("npu")):
+                with self.assertRaisesRegex(
+                    TypeError, f"expected a torch.Stream or None, but got {type(other).__name__}"
+                ):
+                    call(other)
+        self.assertTrue(event.query())
+
     def test_interprocess_is_refused(self):
         with self.assertRaisesRegex(RuntimeError, "interprocess"):
             torch.npu.Event(interprocess=True)

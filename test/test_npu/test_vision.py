@@ -187,6 +187,51 @@ class TestPaddingAndBlocks(VisionTest):
             self.assertTrue(y.is_contiguous(memory_format=torch.channels_last), mode)
             self.same(y, F.pad(x, (1, 2, 0, 3), mode))
 
+    def test_shuffles(self):
+        """Values, strides and gradients; channels-last stays."""
+        last, last_3d = torch.channels_last, torch.channels_last_3d
+        for call, operands in (
+            (
+                lambda t: F.pixel_shuffle(t, 2),
+                [
+                    torch.randn(2, 8, 3, 5),
+                    torch.randn(2, 8, 3, 5).contiguous(memory_format=last),
+                    torch.randn(2, 4, 3, 5).contiguous(memory_format=last),
+                    torch.randn(2, 8, 3, 5).transpose(2, 3),
+                    torch.randn(4, 3, 5),
+                    torch.randn(2, 3, 4, 3, 5),
+                    torch.randn(0, 8, 3, 5).contiguous(memory_format=last),
+                ],
+            ),
+            (
+                lambda t: F.pixel_unshuffle(t, 2),
+                [
+                    torch.randn(2, 3, 4, 6),
+                    torch.randn(2, 3, 4, 6).contiguous(memory_format=last),
+                    torch.randn(2, 3, 4, 12)[..., ::2],
+                    torch.randn(3, 4, 6),
+                    torch.randn(2, 3, 1, 4, 6),
+                ],
+            ),
+            (
+                lambda t: F.channel_shuffle(t, 2),
+                [
+                    torch.randn(2, 8, 3, 5),
+                    torch.randn(2, 8, 3, 5).contiguous(memory_format=last),
+                    torch.randn(2, 8, 3, 5).transpose(2, 3),
+                    torch.randn(2, 8, 2, 3, 4).contiguous(memory_format=last_3d),
+                    torch.randn(2, 8, 3),
+                ],
+            ),
+        ):
+            for x in operands:
+                with self.subTest(shape=x.shape, strides=x.stride()):
+                    self.assertEqual(call(x.to("npu")).stride(), call(x).stride())
+                    if x.numel():  # the CPU's gradient of nothing has another shape
+                        self.both(call, x, tolerance=0)
+        with self.assertRaisesRegex(RuntimeError, "divisible by the square"):
+            F.pixel_shuffle(torch.ones(1, 3, 2, 2, device="npu"), 2)
+
     def test_out(self):
         x = torch.randn(2, 3, 5, 6)
         expected = torch.ops.aten.reflection_pad2d(x, (1, 2, 0, 3))
@@ -249,6 +294,20 @@ class TestPooling(VisionTest):
         with self.assertRaisesRegex(RuntimeError, "invalid max index"):
             torch.npu.synchronize()
         self.assertEqual(torch.ones(2, device="npu").sum().item(), 2.0)
+
+    def test_strides_of_unpooling(self):
+        for pool, unpool, size, last in (
+            (F.max_pool2d, F.max_unpool2d, (2, 3, 4, 6), torch.channels_last),
+            (F.max_pool3d, F.max_unpool3d, (2, 3, 4, 6, 4), torch.channels_last_3d),
+        ):
+            for memory_format in (torch.contiguous_format, last):
+                x = torch.randn(size).contiguous(memory_format=memory_format)
+                y, places = pool(x, 2, return_indices=True)
+                for indices in (places, places.contiguous(memory_format=last)):
+                    there = unpool(y.to("npu"), indices.to("npu"), 2)
+                    here = unpool(y, indices, 2)
+                    self.same(there, here)
+                    self.assertEqual(there.stride(), here.stride())
 
     def test_random_windows(self):
         for pool, size, dims in (

@@ -54,6 +54,13 @@ class CustomOp:
         with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=False):
             return self.signature.ptr_type()
 
+    def checked(self, check: str) -> list[str]:
+        """The kernel behind a check of its operands."""
+        with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=False):
+            definition = self.signature.defn(self.schema.name.unambiguous_name())
+            arguments = ", ".join(a.name for a in self.signature.arguments())
+        return [f"{definition} {{", f"  {check}", f"  return npu::{self.functions['kernel']}({arguments});", "}"]
+
 
 def parse(text: str) -> FunctionSchema:
     """torchgen's schema. It refuses positional outputs that are returned along with others, which the dispatcher
@@ -117,13 +124,32 @@ def emit_custom_declarations(ops: list[CustomOp], header: str) -> str:
     return "\n".join(lines)
 
 
+def device_check(name: str, schema: FunctionSchema) -> str | None:
+    """The statement that refuses operands on several devices; None where there are not two operands."""
+    tensors = [a for a in schema.arguments.flat_all if a.type.is_tensor_like()]
+    if len(tensors) < 2 and not any(a.type.is_list_like() for a in tensors):
+        return None
+    written = [a for a in tensors if a.is_write]
+    calls = [f".written({a.name})" for a in written] + [f".read({a.name})" for a in tensors if a not in written]
+    return f'SameDevice("{name}"){"".join(calls)};'
+
+
 def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
+    checks = {op.name: device_check(op.name, op.schema) for op in ops if "kernel" in op.functions}
     lines = [
         header,
+        "#include <ATen/native/npu/frame/SameDevice.h>",
         "#include <NPUCustomFunctions.h>",
         "#include <torch/library.h>",
         "",
         "namespace at::native::npu {",
+        "namespace {",
+        "namespace checked {",
+        "",
+        *[line for op in ops if checks.get(op.name) for line in op.checked(checks[op.name])],
+        "",
+        "}  // namespace checked",
+        "}  // namespace",
         "",
         "TORCH_LIBRARY_FRAGMENT(npu, m) {",
         *[f'  m.def("{op.text}", {{at::Tag::pt2_compliant_tag}});' for op in ops],
@@ -134,7 +160,9 @@ def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
         for key in keys if served else ():
             lines += ["", f"TORCH_LIBRARY_IMPL(npu, {key}, m) {{"]
             for op in served:
-                cast = f"static_cast<{op.pointer()}>({op.functions[role]})"
+                checked = role == "kernel" and checks[op.name]
+                target = f"checked::{op.schema.name.unambiguous_name()}" if checked else op.functions[role]
+                cast = f"static_cast<{op.pointer()}>({target})"
                 lines.append(f'  m.impl("{op.name}", {cast});')
             lines.append("}")
     lines += ["", "}  // namespace at::native::npu", ""]

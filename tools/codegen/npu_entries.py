@@ -17,8 +17,11 @@ from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFun
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
 DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
-ENTRY_KEYS = {"func", "ir", "inputs", "attrs", "output", "compute", "result", "elementwise", "dtypes", "fast", "forms"}
-ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule"}
+ENTRY_KEYS = {
+    *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
+    *("forms", "empty"),
+}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact"}
 SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom"}
 
 
@@ -70,6 +73,8 @@ class IrOp:
     dtypes: list[str]
     fast: list[str]
     forms: list[str]
+    empty: str | None
+    outputs: list[int]
 
     @property
     def name(self) -> str:
@@ -106,6 +111,8 @@ class AtenOp:
     dtypes: list[str]
     like: list[str]
     rule: str | None
+    exact: bool = False
+    functionals: dict[str, NativeFunction] = field(default_factory=dict)  # of its out= overloads
 
 
 @dataclass
@@ -115,6 +122,7 @@ class Give:
     where: str
     function: NativeFunction
     functional: NativeFunction
+    exact: bool
 
 
 @dataclass
@@ -245,11 +253,17 @@ class _Reader:
             dtypes=[str(d) for d in entry.get("dtypes", [])],
             fast=[str(d) for d in entry.get("fast", [])],
             forms=[str(f) for f in entry.get("forms", ("functional", "inplace", "out"))],
+            empty=str(entry["empty"]) if "empty" in entry else None,
+            outputs=list(entry.get("outputs", range(len(group.functional.func.returns)))),
         )
+        if sorted(op.outputs) != list(range(len(group.functional.func.returns))):
+            raise fail(f"`outputs` is an order of the {len(group.functional.func.returns)} results", "outputs")
         op.compute = op.compute or ("common" if op.is_iterator else "none")
         op.elementwise = bool(entry.get("elementwise", op.is_iterator))
         if op.result not in ("compute", "bool", "asis"):
             raise fail("`result` is one of compute, bool, asis", "result")
+        if op.empty is not None and len(group.functional.func.returns) != 1:
+            raise fail("`empty` needs an operator with one result", "empty")
         if op.compute not in ("common", "output", "none"):
             raise fail("`compute` is one of common, output, none", "compute")
         if op.compute == "common" and not op.is_iterator:
@@ -295,22 +309,35 @@ class _Reader:
         rule = entry.get("rule")
         if rule is not None and rule not in self.defined:
             raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a rule `{rule}`")
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule)
+        functionals = {str(f.func.name): self.functional_of(f) for f in functions if f.func.is_out_fn()}
+        known = {name: f for name, f in functionals.items() if f is not None}
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, bool(entry.get("exact")), known)
 
-    def give(self, overload: str, where: str) -> Give:
+    def functional_of(self, function: NativeFunction) -> NativeFunction | None:
+        """The overload that has an out= overload's other arguments."""
+        plain = [a.type for a in function.func.arguments.flat_non_out]
+        for f in self.functions.values():
+            same = f.func.name.name == function.func.name.name and not f.func.is_out_fn()
+            if same and [a.type for a in f.func.arguments.flat_all] == plain:
+                return f
+        return None
+
+    def give(self, item: Any, where: str) -> Give:
+        entry = item if isinstance(item, dict) else {"func": item}
+        unknown = [k for k in entry if not k.startswith("__") and k not in ("func", "exact")]
+        if unknown:
+            raise EntryError(f"{where}: unknown key `{unknown[0]}`; known are exact, func")
+        overload = entry.get("func")
         if overload not in self.functions:
             raise EntryError(f"{where}: upstream has no overload `{overload}`")
         function = self.functions[overload]
         if not function.func.is_out_fn():
             raise EntryError(f"{where}: `{overload}` has no out= arguments")
-        name = function.func.name.name
-        plain = [a.type for a in function.func.arguments.flat_non_out]
-        for f in self.functions.values():
-            same = f.func.name.name == name and not f.func.is_out_fn()
-            if same and [a.type for a in f.func.arguments.flat_all] == plain:
-                self.claim(overload, where)
-                return Give(where, function, f)
-        raise EntryError(f"{where}: `{overload}` has no functional overload with its arguments")
+        functional = self.functional_of(function)
+        if functional is None:
+            raise EntryError(f"{where}: `{overload}` has no functional overload with its arguments")
+        self.claim(overload, where)
+        return Give(where, function, functional, function.structured or bool(entry.get("exact")))
 
     def kernel(self, overload: str, symbol: Any, where: str) -> Kernel:
         if overload not in self.functions:

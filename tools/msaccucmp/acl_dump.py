@@ -5,6 +5,7 @@ here by hand), and the bytes of the inputs, then of the outputs. Its name is
 ``{op_type}.{op_name}.{taskid}.{stream_id}.{timestamp}``, or the same without the stream. Only numpy is needed.
 """
 
+import math
 import os
 import re
 import struct
@@ -237,9 +238,11 @@ def _tensor(info: dict, data: bytes) -> DumpTensor:
         raise ValueError(f"{len(data)} bytes are no whole number of {dtype.name}")
     array = np.frombuffer(data, dtype).copy()
     # A device may keep more than the dims say (padding of its memory): then the array stays flat.
-    if array.size == np.prod(info["shape"], dtype=np.int64):
+    if array.size == math.prod(info["shape"]):
         array = array.reshape(info["shape"])
     original = info["original"] if info["original"] is not None else info["shape"]
+    if any(dim >= 1 << 62 for dim in original):
+        raise ValueError(f"a tensor has the dims {list(original)}")
     return DumpTensor(array, fmt, DTYPE_NAMES[info["type"]], original)
 
 
@@ -382,7 +385,7 @@ def to_logical(stored: np.ndarray, fmt: str, shape: tuple[int, ...]) -> np.ndarr
     c0 = stored.shape[-1] if stored.ndim > 1 else 16
     n0 = stored.shape[-2] if stored.ndim > 1 and fmt.startswith("FRACTAL") else 16
     padded, split, order, seen = _arrangement(fmt, tuple(shape), c0, n0)
-    if int(np.prod(split)) != stored.size:
+    if math.prod(split) != stored.size:
         raise ValueError(f"{stored.size} elements of {stored.shape} cannot be {tuple(shape)} in {fmt}")
     moved = stored.reshape([split[axis] for axis in order])
     plain = moved.transpose(np.argsort(order)).reshape(padded)
@@ -402,6 +405,11 @@ def from_logical(array: np.ndarray, fmt: str, c0: int = 16) -> np.ndarray:
     return stored
 
 
+def is_plain_format(fmt: str) -> bool:
+    """Whether :func:`to_format` knows the format."""
+    return fmt == "ND" or sorted(fmt) in (sorted("NCHW"), sorted("NCDHW"))
+
+
 def to_format(item: DumpTensor, fmt: str) -> np.ndarray:
     """An operand in a plain format (``convert -f``): NCHW, NHWC, HWCN, CHWN, NCDHW, NDHWC, DHWCN or ND.
 
@@ -413,7 +421,7 @@ def to_format(item: DumpTensor, fmt: str) -> np.ndarray:
     array = item.array
     if fmt == "ND":
         return array
-    if sorted(fmt) not in (sorted("NCHW"), sorted("NCDHW")):
+    if not is_plain_format(fmt):
         raise ValueError(f"cannot convert to {fmt}: possible are ND and the orders of NCHW and of NCDHW, such as NHWC")
     # A private format's logical layout is channels second; "ND" does not say, and means the same here.
     now = item.format if item.format not in PRIVATE and sorted(item.format) == sorted(fmt) else None

@@ -2,6 +2,7 @@
 """`msaccucmp.py compare`."""
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 
@@ -125,6 +126,9 @@ class Comparison:
                 continue
             truth = self.truth.value(other, "output", name)
             self._row(op, mine, truth, position, name, self._judge(op, other, mine, truth))
+        for position, name in enumerate(sorted(others.difference(names)), len(names)):
+            truth = self.truth.value(other, "output", name)
+            self._row(op, None, truth, position, name, metrics.Result({}, False, "no such output in NPUDump."))
         failed = [row for row in self.rows[first:] if not row.result.passed]
         if failed and (off := self._inputs_off(op, other)):
             for row in failed:
@@ -160,9 +164,10 @@ class Comparison:
                 return name
         return ""
 
-    def write_csv(self, path: str) -> None:
-        """Writes all rows."""
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header(self.algorithms))
-            writer.writerows(row.cells(self.algorithms) for row in self.rows)
+    def csv(self) -> str:
+        """The text of the result file: all rows."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header(self.algorithms))
+        writer.writerows(row.cells(self.algorithms) for row in self.rows)
+        return text.getvalue()

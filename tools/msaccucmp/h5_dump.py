@@ -1,6 +1,8 @@
 # Reads operator dumps (torch.utils.dumper) with h5py and numpy alone.
 """Reader of .h5 dump files."""
 
+import contextlib
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,22 +62,19 @@ class DumpFile:
         try:
             self._file = h5py.File(path, "r")
         except OSError as error:
-            raise DumpFileError(f"{path}: not readable as an .h5 file: {error}") from error
+            reason = os.strerror(error.errno) if error.errno else error
+            raise DumpFileError(f"{path}: not readable as an .h5 file: {reason}") from error
         self.operators: dict[str, Operator] = {}
-        for name, group in self._file.items():
-            if not isinstance(group, h5py.Group):
-                continue
-            for seqid, call in group.items():
-                if seqid.isdigit() and "output" in call:
-                    a = call.attrs
-                    op = Operator(
-                        name,
-                        int(seqid),
-                        int(a.get("Index", 0)),
-                        _text(a.get("Kind", "")),
-                        _text(a.get("Phase", "")),
-                    )
-                    self.operators[op.path] = op
+        with self._errors("its groups"):
+            for name in self._file:
+                group = self._file.get(name)  # None behind a broken link
+                for seqid in group if isinstance(group, h5py.Group) else ():
+                    call = group.get(seqid)
+                    if seqid.isdecimal() and isinstance(call, h5py.Group) and "output" in call:
+                        a = call.attrs
+                        kind, phase = _text(a.get("Kind", "")), _text(a.get("Phase", ""))
+                        op = Operator(name, int(seqid), int(a.get("Index", 0)), kind, phase)
+                        self.operators[op.path] = op
         if not self.operators:
             raise DumpFileError(f"{path}: no operators (groups /op/seqid/ of torch.utils.dumper)")
 
@@ -85,25 +84,38 @@ class DumpFile:
     def __exit__(self, *_) -> None:
         self._file.close()
 
+    @contextlib.contextmanager
+    def _errors(self, where: str):
+        """What h5py and numpy raise for damaged or foreign content, as a DumpFileError that names file and place."""
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DumpFileError(f"{self.path}: {where} cannot be read as a dump's: {error}") from error
+
     def in_order(self) -> list[Operator]:
         """All calls in the order in which they were made."""
         return sorted(self.operators.values(), key=lambda op: (op.index, op.path))
 
     def names(self, op: Operator, part: str) -> list[str]:
         """Names of the tensors among the inputs or outputs."""
-        group = self._file[op.path][part]
-        return sorted((n for n in group if "DataType" in group[n].attrs), key=_natural)
+        with self._errors(f"{op.path}/{part}"):
+            group = self._file[op.path].get(part) or {}  # h5copy may have been asked for a part only
+            return sorted((n for n in group if "DataType" in group[n].attrs), key=_natural)
 
     def value(self, op: Operator, part: str, name: str) -> Value:
         """One tensor with its values."""
-        item = self._file[op.path][part][name]
-        dtype = _text(item.attrs["DataType"])
-        if item.shape is None or "Summary" in item.attrs:
-            shape = tuple(int(n) for n in np.atleast_1d(item.attrs.get("Shape", ())))
-            if item.shape is None:
-                return Value(name, dtype, shape, None, "the values were not recorded.")
-            return Value(name, "float64", shape, item[()], "statistics only.")
-        return Value(name, dtype, item.shape, decode(item[()], dtype))
+        with self._errors(f"{op.path}/{part}/{name}"):
+            item = self._file[op.path][part][name]
+            dtype = _text(item.attrs["DataType"])
+            if item.shape is None or "Summary" in item.attrs:
+                shape = tuple(int(n) for n in np.atleast_1d(item.attrs.get("Shape", ())))
+                if item.shape is None:
+                    return Value(name, dtype, shape, None, "the values were not recorded.")
+                return Value(name, "float64", shape, item[()], "statistics only.")
+            array = decode(item[()], dtype)
+            if array.dtype.kind not in "biufc":
+                raise ValueError(f"it holds {array.dtype}, not numbers")
+            return Value(name, dtype, array.shape, array)
 
 
 def _natural(name: str):

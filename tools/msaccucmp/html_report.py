@@ -131,8 +131,8 @@ def _first(comparison) -> str:
     )
 
 
-def write(path: str, comparison, my_path: str, truth_path: str) -> None:
-    """Writes the page of a compare.Comparison to `path`."""
+def page(comparison, my_path: str, truth_path: str) -> str:
+    """The page of a compare.Comparison."""
     from compare import header
 
     columns = header(comparison.algorithms)
@@ -146,7 +146,7 @@ def write(path: str, comparison, my_path: str, truth_path: str) -> None:
     data = json.dumps({"columns": columns, "rows": rows, "measure": "RelativeEuclideanDistance"}, allow_nan=False)
     data = data.replace("<", "\\u003c")  # so that no value can end the script element
     failed = len(comparison.failed_operators())
-    page = f"""<!doctype html>
+    return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Operator comparison: {html.escape(os.path.basename(my_path))}</title><style>{_STYLE}</style></head><body>
 <h1>Operator comparison</h1>
@@ -160,5 +160,3 @@ def write(path: str, comparison, my_path: str, truth_path: str) -> None:
 <noscript>The table needs JavaScript; the CSV file beside this page has the same rows.</noscript>
 <script type="application/json" id="data">{data}</script><script>{_SCRIPT}</script></body></html>
 """
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page)

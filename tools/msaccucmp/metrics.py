@@ -147,7 +147,7 @@ def _measure(a: np.ndarray, b: np.ndarray, algorithms, reasons: list) -> dict:
     found = {}
     for name in algorithms:
         if name == "CosineSimilarity":
-            if norm_a == 0 and norm_b == 0:
+            if np.array_equal(a, b):  # exactly 1, which rounding would miss
                 value = 1.0
             elif norm_a == 0 or norm_b == 0:
                 value = float("nan")

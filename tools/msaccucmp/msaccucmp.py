@@ -48,18 +48,47 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="measures, separated by commas: names, numbers from 0, or all (default)",
     )
-    c.add_argument("--rtol", type=float, metavar="X", help="largest relative Euclidean distance (by dtype)")
-    c.add_argument("--atol", type=float, metavar="X", help="largest absolute error that is always allowed (by dtype)")
-    c.add_argument("--cosine", type=float, metavar="X", help="least cosine similarity (not checked)")
+    c.add_argument("--rtol", type=_limit, metavar="X", help="largest relative Euclidean distance (by dtype)")
+    c.add_argument("--atol", type=_limit, metavar="X", help="largest absolute error that is always allowed (by dtype)")
+    c.add_argument("--cosine", type=_cosine, metavar="X", help="least cosine similarity (not checked)")
     c.add_argument("--all", action="store_true", help="print every row, not only those out of tolerance")
     v = commands.add_parser("convert", help="turn ACL dump files into .npy files", epilog=_EPILOG)
     v.add_argument("-d", "--dump_path", required=True, metavar="DUMP", help="a dump file, or a folder of them")
     v.add_argument("-out", "--output", default=".", metavar="DIR", help="where the .npy files go (%(default)s)")
-    v.add_argument("-f", "--format", metavar="FORMAT", help="wanted layout (ND, NCHW, NHWC); default: the logical one")
+    v.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        type=_format,
+        help="layout of the tensors that have as many dims (ND, NCHW, NHWC, ...); default: the logical one",
+    )
     v.add_argument(
         "-v", "--version", type=int, choices=(1, 2), default=2, help="version of the dump files (%(default)s)"
     )
     return p
+
+
+def _format(text: str) -> str:
+    import acl_dump
+
+    wanted = text.upper()
+    if not acl_dump.is_plain_format(wanted) and wanted not in acl_dump.PRIVATE:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of ND and the orders of NCHW and of NCDHW, such as NHWC")
+    return wanted
+
+
+def _limit(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return value
+
+
+def _cosine(text: str) -> float:
+    value = float(text)
+    if not -1 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from -1 to 1")
+    return value
 
 
 def _print_table(comparison, rows) -> None:
@@ -97,8 +126,8 @@ def run_compare(options) -> int:
     import compare
     import html_report
     from h5_dump import DumpFile, DumpFileError
+    from output import make_folder, whole_file
 
-    os.makedirs(options.output, exist_ok=True)
     try:
         with DumpFile(options.my_dump_path) as mine, DumpFile(options.golden_dump_path) as truth:
             comparison = compare.Comparison(
@@ -107,13 +136,23 @@ def run_compare(options) -> int:
     except DumpFileError as error:
         print(f"msaccucmp.py: {error}", file=sys.stderr)
         return REFUSED
+    if not any(row.ground_truth != "NaN" and row.npu_dump != "NaN" for row in comparison.rows):
+        print(
+            f"msaccucmp.py: nothing to compare: {options.my_dump_path} and {options.golden_dump_path} have no operator "
+            "with outputs in common",
+            file=sys.stderr,
+        )
+        return REFUSED
+    make_folder(options.output)
     stem = os.path.join(options.output, f"result_{time.strftime('%Y%m%d%H%M%S')}")
     number = 0
     while os.path.exists(f"{stem}{f'_{number}' if number else ''}.csv"):
         number += 1
     stem += f"_{number}" if number else ""
-    comparison.write_csv(f"{stem}.csv")
-    html_report.write(f"{stem}.html", comparison, options.my_dump_path, options.golden_dump_path)
+    page = html_report.page(comparison, options.my_dump_path, options.golden_dump_path)
+    for path, text in ((f"{stem}.csv", comparison.csv()), (f"{stem}.html", page)):
+        with whole_file(path) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
     rows = comparison.rows if options.all else comparison.failed[:_MAX_ROWS]
     if not rows:
         rows = sorted(comparison.rows, key=_error, reverse=True)[:10]
@@ -146,8 +185,12 @@ def main(arguments=None) -> int:
     except ImportError as error:
         print(f"msaccucmp.py: {error}", file=sys.stderr)
         return MISSING
+    except BrokenPipeError:
+        # The reader of our output went away; give the interpreter a stream that it can still flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DIFFERS
     except OSError as error:
-        print(f"msaccucmp.py: {error}", file=sys.stderr)
+        print(f"msaccucmp.py: {error.filename or '-out'}: {error.strerror or error}", file=sys.stderr)
         return REFUSED
 
 

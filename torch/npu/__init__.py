@@ -67,15 +67,16 @@ def is_initialized() -> bool:
 def _lazy_call(callable, **kwargs) -> None:
     r"""Run ``callable`` now if the NPU is initialised, else once it is; of ``seed``/``seed_all`` calls the last one."""
     with _initialization_lock:
-        if is_initialized():
-            callable()
-        elif kwargs.get("seed_all", False):
-            _lazy_seed_tracker.queue_seed_all(callable, traceback.format_stack())
-        elif kwargs.get("seed", False):
-            _lazy_seed_tracker.queue_seed(callable, traceback.format_stack())
-        else:
-            # The formatted text, not the traceback object, so that no frame is kept alive.
-            _queued_calls.append((callable, traceback.format_stack()))
+        if not is_initialized():
+            if kwargs.get("seed_all", False):
+                _lazy_seed_tracker.queue_seed_all(callable, traceback.format_stack())
+            elif kwargs.get("seed", False):
+                _lazy_seed_tracker.queue_seed(callable, traceback.format_stack())
+            else:
+                # The formatted text, not the traceback object, so that no frame is kept alive.
+                _queued_calls.append((callable, traceback.format_stack()))
+            return
+    callable()  # without the lock: Dynamo, compiling the callable, saves and restores random states by calls like this
 
 
 def init() -> None:

@@ -76,6 +76,21 @@ _SKIPPED = tuple(
 )
 
 
+def drop_cuda_names() -> None:
+    r"""Let names of torch.cuda that transfer_to_npu has made functions of torch.npu follow torch.npu's rules.
+
+    Dynamo refuses one function with two rules.
+    """
+    from torch._dynamo import trace_rules
+
+    ours = {trace_rules.load_object(f"torch.npu.{name}") for name in (*_CONSTANT, *_GUARDED, *_IN_GRAPH, *_SKIPPED)}
+    for table in trace_rules.torch_name_rule_map:
+        for name in [name for name in table if name.startswith("torch.cuda.") and ".py#" not in name]:
+            if trace_rules.load_object(name) in ours:
+                del table[name]
+    trace_rules.get_torch_obj_rule_map.cache_clear()  # importing Dynamo has used it already
+
+
 def register() -> None:
     r"""Tell Dynamo about ``torch.npu.device`` and the functions above. Called once, by torch._dynamo."""
     from torch._dynamo import trace_rules
@@ -109,7 +124,7 @@ def register() -> None:
     rules = dict.fromkeys(names, TorchInGraphFunctionVariable)
     rules.update((f"torch.npu.{name}", SkipFunctionVariable) for name in _SKIPPED)
     trace_rules.torch_non_c_binding_in_graph_functions.update(rules)
-    trace_rules.get_torch_obj_rule_map.cache_clear()  # importing Dynamo has used it already
+    drop_cuda_names()
     guarded = dict.fromkeys(getattr(torch.npu, name) for name in _GUARDED)
     torch_variables.constant_fold_functions_need_guards.update(guarded)
     torch_variables.constant_fold_functions.update(guarded)

@@ -42,7 +42,7 @@ def set_dump(cfg_file: str | os.PathLike) -> None:
             has file and line); the folder cannot be written to. Nothing changes then.
     """
     global _configured
-    torch._C._npu_setDump(os.fspath(cfg_file))
+    torch._C._npu_setDump(os.fsencode(cfg_file))
     _configured = True
 
 

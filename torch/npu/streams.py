@@ -128,14 +128,13 @@ class Event(torch.Event):
         Raises:
             RuntimeError: the event was recorded on another device before.
         """
-        if stream is None:
-            stream = current_stream()
+        stream = _stream_or_current(stream)
         super().record(stream)
         self._device = stream.device
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         r"""Make later work of ``stream`` (default the current one) wait for the event. Does not block the host."""
-        super().wait(current_stream() if stream is None else stream)
+        super().wait(_stream_or_current(stream))
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         r"""Return the milliseconds from this event to ``end_event``.
@@ -161,6 +160,14 @@ class Event(torch.Event):
         if self.npu_event:
             return f"<torch.npu.Event {self.npu_event:#x}>"
         return "<torch.npu.Event uninitialized>"
+
+
+def _stream_or_current(stream: torch.Stream | None) -> torch.Stream:
+    if stream is None:
+        return current_stream()
+    if not isinstance(stream, torch.Stream):  # torch.Event takes whatever object it is for a stream
+        raise TypeError(f"expected a torch.Stream or None, but got {type(stream).__name__}")
+    return stream
 
 
 def _wrap(data: tuple[int, int, int]) -> Stream:

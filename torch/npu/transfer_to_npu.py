@@ -21,6 +21,7 @@ microsecond more on the host. Convert the script (``ms_fmk_transplt``) to be rid
 import functools
 import os
 import re
+import sys
 import threading
 import warnings
 
@@ -178,6 +179,7 @@ def _generator_class() -> type:
         def __new__(cls, device="cpu"):
             return plain(device=_device(device))
 
+    Generator.__module__, Generator.__qualname__ = "torch", "Generator"  # by which pickle finds it
     return Generator
 
 
@@ -212,10 +214,7 @@ def _default_tensor_type(original):
     @functools.wraps(original)
     def set_default_tensor_type(kind):
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
-        if name.startswith(("torch.cuda.", "torch.npu.")):
-            torch.set_default_device("npu")
-            kind = "torch." + name.rpartition(".")[2]
-        original(kind)
+        original("torch.npu." + name.rpartition(".")[2] if name.startswith("torch.cuda.") else kind)
 
     return set_default_tensor_type
 
@@ -294,6 +293,10 @@ def apply() -> None:
         _patch_functions()
         _patch_distributed()
         _patch_threads()
+        if "torch._dynamo.trace_rules" in sys.modules:
+            from ._dynamo import drop_cuda_names
+
+            drop_cuda_names()
     except BaseException:
         _restore()
         raise

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 namespace c10::npu::impl {
@@ -18,6 +19,7 @@ namespace {
 using HoldsLock = int (*)();
 
 std::thread::id exiting_thread;
+std::atomic<int> parked{0};
 HoldsLock holds_python_lock = nullptr;
 
 }  // namespace
@@ -39,8 +41,16 @@ void park_at_exit() {
   if (std::this_thread::get_id() == exiting_thread || holds_python_lock() != 0) {
     return;
   }
+  parked.fetch_add(1);
   while (true) {
     pause();
+  }
+}
+
+void end_exit() {
+  // The autograd engine waits ten seconds for its threads, of which one may stay here.
+  if (parked.load() > 0) {
+    setenv("TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT", "0", /*overwrite=*/0);
   }
 }
 

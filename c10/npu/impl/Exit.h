@@ -24,5 +24,7 @@ inline void stay_if_exiting() {
 // Called by the thread that shuts down, without Python's lock: from now on others stay. Gives `threads` of them time to
 // arrive.
 void begin_exit(int threads);
+// Called by the same thread when the devices are done: nobody need wait for those that stay.
+void end_exit();
 
 }  // namespace c10::npu::impl

@@ -1,9 +1,11 @@
 """`python -m torch.utils.dumper bisect`, the single-operator tests that it writes, and the network check."""
 
+import collections
 import contextlib
 import importlib
 import io
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -94,7 +96,8 @@ class TestBisect(DumpCase):
 
     def in_process(self, text, *arguments):
         """(exit status, stdout, stderr) of a script that plants no fault."""
-        (self.folder / "train.py").write_text(text)
+        if text is not None:
+            (self.folder / "train.py").write_text(text)
         out, err = io.StringIO(), io.StringIO()
         command = ["bisect", str(self.folder / "train.py"), "--out", str(self.folder), *arguments]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -120,8 +123,53 @@ class TestBisect(DumpCase):
         self.assertEqual(status, 2)
         self.assertRegex(err, "no operator of .*train.py ran on npu")
         self.assertRegex(self.in_process(SCRIPT, "--devices", "cpu")[2], "--devices cpu: two devices")
-        with self.assertRaisesRegex(RuntimeError, "train.py ended with 3 on cpu"):
-            self.in_process("import sys\nsys.exit(3)\n")
+
+    def test_mistakes_of_the_user(self):
+        """Status 2 and one line that says what is wrong; a traceback only of the script's own frames."""
+        step = "import torch\ndef step(device):\n    torch.ones(3, device=device) * 2\n"
+        for text, arguments, reason in (
+            ("import sys\nsys.exit(3)\n", (), "train.py ended with 3 on cpu"),
+            ("import sys\nsys.exit('no data')\n", (), "train.py ended with 'no data' on cpu"),
+            ("def f(:\n", (), "train.py:1: invalid syntax"),
+            ("def step():\n    pass\n", (), r"train.py: step must take the device, step\(device\): too many"),
+            (step, ("--devices", "cpu,cpu"), "--devices cpu,cpu: two devices"),
+            (step, ("--devices", "cpu,nope"), "--devices cpu,nope: 'nope': Expected one of"),
+            (step, ("--devices", "cpu,npu:99"), "--devices cpu,npu:99: 'npu:99': Invalid npu device index 99"),
+            (step, ("--out", "/dev/null/x"), "--out /dev/null/x: Not a directory"),
+        ):
+            status, out, err = self.in_process(text, *arguments)
+            self.assertEqual((status, out), (2, ""), err)
+            self.assertRegex(err, f"^bisect: .*{reason}")
+            self.assertNotIn("Traceback", err)
+        status, _, err = self.in_process("import torch\n\nraise ValueError('no data')\n")
+        self.assertEqual(status, 2)
+        frames = re.findall('File "(.*)", line', err)
+        self.assertEqual([os.path.basename(frame) for frame in frames], ["train.py"])
+        self.assertTrue(err.endswith("train.py failed on cpu: ValueError: no data\n"), err)
+        for option, value in (("--steps", "0"), ("--rtol", "nan"), ("--atol", "-1")):
+            parse = importlib.import_module("torch.utils.dumper.__main__").parse
+            with self.assertRaises(SystemExit) as exit_, contextlib.redirect_stderr(io.StringIO()) as err:
+                parse(["bisect", "train.py", f"{option}={value}"])
+            self.assertEqual(exit_.exception.code, 2)
+            self.assertIn(f"argument {option}: {value} is not a number from", err.getvalue())
+
+    def test_options_of_the_script(self):
+        text = "import sys, torch\nassert sys.argv[1:] == ARGUMENTS, sys.argv\ntorch.ones(3, device='npu') * 2\n"
+        for arguments in (["--device", "npu"], ["--step", "1"], ["-x", "--out-dir=a"]):
+            status, out, err = self.in_process(text.replace("ARGUMENTS", repr(arguments)), *arguments)
+            self.assertEqual(status, 0, out + err)
+        status, out, err = self.in_process(text.replace("ARGUMENTS", "['--seed', '5']"), "--", "--seed", "5")
+        self.assertEqual(status, 0, out + err)
+
+    def test_encoding_of_the_script(self):
+        path = self.folder / "train.py"
+        text = "# -*- coding: latin-1 -*-\nimport torch\ns = '\xe9'\ntorch.ones(3, device='npu') * 2\n"
+        path.write_bytes(text.encode("latin-1"))
+        self.assertEqual(self.in_process(None)[0], 0)
+        path.write_bytes(text.encode("latin-1").partition(b"\n")[2])
+        status, _, err = self.in_process(None)
+        self.assertEqual(status, 2)
+        self.assertIn("train.py: cannot be decoded", err)
 
 
 class TestWrittenTests(DumpCase):
@@ -152,6 +200,27 @@ class TestWrittenTests(DumpCase):
             torch.utils.dumper.write_unittest(path, "/rand/1", str(self.folder))
         with self.assertRaisesRegex(RuntimeError, "holds no /exp/9"):
             torch.utils.dumper.write_unittest(path, "/exp/9", str(self.folder))
+        with self.assertRaisesRegex(ValueError, "two devices"):
+            torch.utils.dumper.write_unittest(path, "/rand/1", str(self.folder), devices="npu")
+
+    def test_numbers_that_have_no_literal(self):
+        def work():
+            x = torch.randn(3, dtype=torch.complex64)
+            torch.mul(x, complex("inf")), torch.clamp(x.real, min=float("-inf")), torch.full((2,), float("nan"))
+
+        _, path = self.dump(work)
+        for call in ("/mul/1", "/clamp/1", "/full/1"):
+            test = torch.utils.dumper.write_unittest(path, call, str(self.folder))
+            done = self.run_python(test)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("Warning", done.stderr)
+
+    def test_imaginary_parts_count(self):
+        _, path = self.dump(lambda: torch.ones(3, dtype=torch.complex64) * 1j)
+        text = Path(torch.utils.dumper.write_unittest(path, "/mul/1", str(self.folder))).read_text()
+        bad = self.folder / "test_bad.py"
+        bad.write_text(text.replace('return self.op_exec("npu")', 'return [r.conj() for r in self.op_exec("npu")]'))
+        self.assertEqual(self.run_python(bad).returncode, 1)
 
 
 class Odd(torch.nn.Module):
@@ -211,6 +280,18 @@ class TestNetworkCheck(DumpCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^\[forward\]: 1 outputs mean\|difference\| .* DIFFERS")
+
+    def test_named_tuples_and_mistakes(self):
+        pair = collections.namedtuple("pair", "x scale")
+
+        class Net(torch.nn.Linear):
+            def forward(self, given):
+                return super().forward(given.x)
+
+        rows = torch.utils.dumper.compare_network(Net(2, 2), pair(torch.ones(1, 2), None), report=None)
+        self.assertTrue(rows and all(row.passed for row in rows))
+        with self.assertRaisesRegex(ValueError, "two devices"):
+            torch.utils.dumper.compare_network(Net(2, 2), pair(torch.ones(1, 2), None), devices=("cpu",))
 
     def test_parameters(self):
         lines = []

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(MSACCUCMP.parent))
 
+import acl_dump
 import h5_dump
 import metrics
 
@@ -179,12 +181,30 @@ class TestCompare(CompareCase):
         mine, truth = self.pair(change)
         self.assertEqual(self.compare(mine, truth).returncode, 1)
         self.assertEqual(self.compare(mine, truth, "--rtol", "0.05").returncode, 0)
-        self.assertEqual(self.compare(mine, truth, "--rtol", "0.05", "--cosine", "1.1").returncode, 1)
+        self.assertEqual(self.compare(mine, mine, "--cosine", "1").returncode, 0)
         self.assertEqual(self.compare(mine, truth, "-alg", "0,MaxAbsoluteError").returncode, 1)
         self.assertEqual(list(self.rows()[0])[8:], ["CosineSimilarity", "MaxAbsoluteError", "CompareFailReason"])
         done = self.compare(mine, truth, "-alg", "Nonsense")
         self.assertEqual(done.returncode, 2)
         self.assertIn("'Nonsense' is none of", done.stderr)
+
+    def test_limits_that_are_none(self):
+        mine, truth = self.pair(lambda file: file["relu/1/output/output"].write_direct(np.random.rand(2, 4, 8, 8)))
+        self.assertEqual(self.compare(mine, truth, "--rtol", "10", "--atol", "10", "--cosine", "0.99").returncode, 1)
+        for option, value in (("--rtol", "nan"), ("--atol", "-1"), ("--rtol", "inf"), ("--cosine", "1.1")):
+            done = self.compare(mine, truth, f"{option}={value}")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"argument {option}: {value} is not a number from", done.stderr)
+
+    def test_outputs_that_one_side_lacks(self):
+        def change(file):
+            file["relu/1/output"].move("output", "other")
+
+        mine, truth = self.pair(change)
+        self.assertEqual(self.compare(mine, truth).returncode, 1)
+        reasons = [r["CompareFailReason"] for r in self.rows() if r["OpType"] == "relu"]
+        self.assertIn("no such output in GroundTruth.", reasons[0])
+        self.assertIn("no such output in NPUDump.", reasons[1])
 
     def test_random_operators_are_not_judged(self):
         _, mine = self.dump(lambda: torch.nn.functional.dropout(torch.ones(100)), "a.h5")
@@ -200,6 +220,65 @@ class TestCompare(CompareCase):
             done = self.compare(a, b)
             self.assertEqual(done.returncode, 2)
             self.assertRegex(done.stderr, r"msaccucmp.py: .*(bad|missing).h5: not readable")
+
+    def test_content_that_is_no_dumps(self):
+        """Other people's .h5 files, and those that h5copy made of a part: named, never a traceback."""
+        mine, truth = self.pair()
+        bad = self.folder / "bad.h5"
+
+        def text(file):
+            file["relu/1/output/output"] = "text"
+            file["relu/1/output/output"].attrs["DataType"] = "float32"
+
+        def link(file):
+            file["relu/1/output/output"] = h5py.ExternalLink("gone.h5", "/x")
+
+        def dataset(file):
+            file["relu/1"] = np.ones(3)
+            file["kernel"] = np.ones(3)
+            file["add"] = h5py.SoftLink("/nowhere")
+
+        for make, reason in (
+            (text, "bad.h5: relu/1/output/output cannot be read as a dump's: it holds .*, not numbers"),
+            (link, "bad.h5: relu/1/output cannot be read as a dump's: .*open"),
+            (dataset, "bad.h5: no operators"),
+        ):
+            with h5py.File(bad, "w") as file:
+                make(file)
+            for pair in ((bad, truth), (mine, bad), (bad, bad)):
+                done = self.compare(*pair)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr, f"^msaccucmp.py: .*{reason}")
+        with h5py.File(truth, "r+") as file:
+            del file["relu/1/input"]
+            file["relu/1/output/output"][...] += 1
+        self.assertEqual(self.compare(mine, truth).returncode, 1)
+
+    def test_nothing_in_common(self):
+        bad = self.folder / "bad.h5"
+        with h5py.File(bad, "w") as file:
+            file.create_group("relu/1/output")
+        done = self.compare(bad, bad)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("have no operator with outputs in common", done.stderr)
+
+    def test_results_that_cannot_be_written(self):
+        mine, truth = self.pair()
+        (self.folder / "out").write_text("")
+        done = self.compare(mine, truth)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "msaccucmp.py: .*out: there is a file of this name")
+        (self.folder / "out").unlink()
+        script = f"""
+            import resource, runpy, sys
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+            sys.argv = ["msaccucmp.py", *{["compare", "-m", str(mine), "-g", str(truth), "-out", "out"]}]
+            runpy.run_path({str(MSACCUCMP)!r}, run_name="__main__")
+            """
+        done = self.script(script, PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"msaccucmp.py: out/result_\d+.csv: File too large")
+        self.assertEqual(list((self.folder / "out").iterdir()), [])
 
     def test_summaries(self):
         _, mine = self.dump(lambda: torch.ones(3) * 2, "a.h5", summary_only=True)
@@ -300,6 +379,45 @@ class TestConvert(DumpCase):
         done = self.run_python(MSACCUCMP, "convert", "-d", broken, "-out", self.folder / "out")
         self.assertEqual(done.returncode, 1)
         self.assertIn(broken.name, done.stderr)
+
+    def test_a_folder_of_all_sorts(self):
+        for device in ("0", "1"):
+            (self.folder / "dump" / device).mkdir(parents=True)
+            item = acl_dump.DumpTensor(np.full((1, 2, 3, 3), float(device), np.float32), "NCHW")
+            bias = acl_dump.DumpTensor(np.ones(2, np.float32))
+            dump = acl_dump.AclDump("BiasAdd", "op", 1, 2, 1695000000000000, inputs=[item, bias])
+            acl_dump.write(self.folder / "dump" / device, dump)
+        (self.folder / "dump" / "Add.gone.1.2.3").symlink_to("nowhere")
+        os.mkfifo(self.folder / "dump" / "Add.pipe.1.2.3")
+        done = self.run_python(MSACCUCMP, "convert", "-d", "dump", "-out", "npy", "-f", "nhwc")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("2 of 4 dump files converted to 4 .npy files in npy", done.stdout)
+        self.assertIn("Add.gone.1.2.3: neither a file nor a folder", done.stderr)
+        self.assertIn("input.1.npy is ND of shape [2], not NHWC", done.stderr)
+        # What has the same name for both devices does not overwrite itself.
+        files = {float(np.load(f).ravel()[0]): np.load(f).shape for f in (self.folder / "npy").rglob("*.input.0.npy")}
+        self.assertEqual(files, {0.0: (1, 3, 3, 2), 1.0: (1, 3, 3, 2)})
+
+    def test_refused(self):
+        (self.folder / "file").write_text("")
+        for arguments, reason in (
+            (("-d", "gone"), "gone: no such file or folder"),
+            (("-d", ".", "-f", "FOO"), "'FOO' is none of ND and the orders of NCHW"),
+            (("-d", ".", "-v", "3"), "invalid choice: 3"),
+        ):
+            done = self.run_python(MSACCUCMP, "convert", *arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(reason, done.stderr)
+
+    def test_header_of_huge_dims(self):
+        dims = acl_dump._block(1, acl_dump._put_varint(2**63) + acl_dump._put_varint(2))
+        tensor = acl_dump._number(1, 1) + acl_dump._number(2, 3) + acl_dump._block(3, dims) + acl_dump._number(6, 4)
+        header = acl_dump._block(3, tensor)
+        file = self.folder / "Add.op.1.2.3"
+        file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        done = self.run_python(MSACCUCMP, "convert", "-d", file, "-out", "npy")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^msaccucmp.py: .*Add.op.1.2.3: this is not a complete ACL dump file: .*dims")
 
     def test_files(self):
         config = {"dump": {"dump_list": [], "dump_path": "acl", "dump_mode": "all", "dump_op_switch": "on"}}

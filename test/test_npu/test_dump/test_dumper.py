@@ -111,6 +111,46 @@ class TestFile(DumpCase):
         _, path = self.dump(lambda: torch.eye(3).to_sparse() * 2)
         self.assertIn("sparse_coo", {attributes(path, "/mul/1/input/self")["Type"]})
 
+    def test_dtypes_that_numpy_lacks(self):
+        bits = torch.tensor([1, 200], dtype=torch.uint8)
+        for i, name in enumerate(("float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn_x2", "bits8", "bits2x4")):
+            dtype = getattr(torch, name)
+            _, path = self.dump(lambda d=dtype: bits.view(d).view(torch.uint8), f"{i}.h5")
+            self.assertEqual(attributes(path, "/view/2/input/self")["DataType"], name)
+            replayed = torch.utils.dumper.replay(path, "/view/2")["output"]
+            self.assertEqual(replayed.tolist(), [1, 200])
+
+    def test_tensors_without_memory_of_their_own(self):
+        """Fake, nested and wrapped tensors are recorded by dtype and shape; the run goes on as without the dumper."""
+
+        class Wrapped(torch.Tensor):
+            @staticmethod
+            def __new__(cls, inner):
+                return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+            def __init__(self, inner):
+                self.inner = inner
+
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                return func(*(a.inner if isinstance(a, cls) else a for a in args), **(kwargs or {}))
+
+        def fake():
+            with torch._subclasses.fake_tensor.FakeTensorMode():
+                return (torch.ones(3) + 1).shape
+
+        pair = [torch.ones(2, 3), torch.ones(3, 3)]
+        for layout in (torch.strided, torch.jagged):
+            nested = torch.nested.nested_tensor(pair, layout=layout)
+            _, path = self.dump(lambda n=nested: n * 2, f"{layout}.h5")
+            self.assertEqual(attributes(path, "/mul/1/input/self")["DataType"], "float32")
+        self.dump(fake, "fake.h5")
+        wrapped = Wrapped(torch.ones(3))
+        _, path = self.dump(lambda: wrapped * 2, "wrapped.h5")
+        self.assertEqual(attributes(path, "/mul/1/input/self")["Type"], "Wrapped")
+        self.assertEqual(attributes(path, "/mul/1/input/self")["Shape"].tolist(), [3])
+        np.testing.assert_array_equal(data(path, "/mul/1/output/output"), [2, 2, 2])
+
     def test_npu(self):
         x = torch.ones(2, 3).npu()
         _, path = self.dump(lambda: x.half() * 2)
@@ -274,7 +314,40 @@ class TestErrors(DumpCase):
             "no operators", use_load=True, dump_path=self.folder, load_file_path=self.folder / "empty.h5"
         )
         _, path = self.dump(lambda: torch.ones(2).exp())
-        self.assertRefused("same file", use_dump=True, dump_path=path, load_file_path=path)
+        os.link(path, self.folder / "link.h5")
+        for same in (path, self.folder / "link.h5"):
+            self.assertRefused("same file", use_dump=True, dump_path=same, load_file_path=path)
+        self.assertRefused("dump_path=5 is not a path", use_dump=True, dump_path=5)
+        self.assertRefused("load_file_path=5 is not a path", use_load=True, load_file_path=5)
+        self.assertRefused("no null character", use_dump=True, dump_path="a\0.h5")
+
+    def test_filters(self):
+        for wanted in (5, [5], {"relu": 1}):
+            self.assertRefused("filter=.*: a list of operators' names", use_dump=True, filter=wanted)
+
+    def test_damaged_and_foreign_files(self):
+        """Every error names the file and the place, whatever h5py finds in it."""
+        foreign = self.folder / "foreign.h5"
+        with h5py.File(foreign, "w") as file:
+            file["kernel"], file["add/1"], file["mul/1/input"] = np.ones(2), np.ones(2), np.ones(2)
+            file["sub"] = h5py.SoftLink("/nowhere")
+        self.assertRefused("foreign.h5 holds no operators", use_load=True, load_file_path=foreign)
+        with h5py.File(foreign, "r+") as file:
+            file["exp/1/input/self"] = np.ones(2, np.float32)
+        with self.assertRaisesRegex(RuntimeError, "foreign.h5: /exp/1 does not say which overload"):
+            torch.utils.dumper.replay(foreign, "/exp/1")
+        _, path = self.dump(lambda: torch.ones(2).exp())
+        whole = path.read_bytes()
+        for start in (96, 672, 960, 1248):  # superblock, heap, attributes: HDF5 itself hangs at some other places
+            path.write_bytes(whole[:start] + b"\xff" * 64 + whole[start + 64 :])
+            try:
+                with torch.utils.dumper(
+                    use_load=True, load_file_path=path, dump_path=self.folder / "b.h5", progress=False
+                ):
+                    torch.ones(2).exp()
+                torch.utils.dumper.replay(path, "/exp/1")
+            except (RuntimeError, ValueError) as error:
+                self.assertIn("dump.h5", str(error))
 
     def test_nesting(self):
         with torch.utils.dumper(use_dump=True, dump_path=self.folder / "a.h5", progress=False) as dump:
@@ -386,6 +459,37 @@ class TestErrors(DumpCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"DumpError .*writing /exp/\d/\w+/\w+ to limit.h5 failed after .*B:")
+        calls(self.folder / "limit.h5")
+
+    def test_write_errors_that_the_script_swallows(self):
+        """The end of the block tells, and the file holds what was committed; a head that does not fit leaves none."""
+        for limit, wait in ((300000, 0.7), (300000, 0.0), (3000, 0.0)):
+            done = self.script(
+                f"""
+                import resource, time, torch
+                resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+                errors = []
+                try:
+                    with torch.utils.dumper(use_dump=True, dump_path="limit.h5", progress=False):
+                        for _ in range(5):
+                            torch.ones(3).sin()
+                        time.sleep({wait})
+                        for _ in range(20):
+                            try:
+                                torch.ones(10000).exp()
+                            except RuntimeError as error:
+                                errors.append(error)
+                except RuntimeError as error:
+                    print(len(errors), type(error).__name__, error)
+                """
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"^\d+ DumpError .* to limit.h5 failed after .*B: .*File too large")
+            if limit < 10000:
+                self.assertFalse((self.folder / "limit.h5").exists())
+                continue
+            self.assertGreater(int(done.stdout.split()[0]), 10)
+            self.assertEqual("/sin/5" in calls(self.folder / "limit.h5"), bool(wait))
 
 
 if __name__ == "__main__":

@@ -99,6 +99,17 @@ class TestLoad(DumpCase):
         self.assertRegex(text, r"/tan/1: not in .*dump.h5")
         np.testing.assert_array_equal(data(path, "/sin/1/output/output"), np.zeros(3))
 
+    def test_unreadable_values_are_reported(self):
+        _, source = self.dump(lambda: (torch.ones(2).exp(), torch.ones(2).sin()))
+        with h5py.File(source, "r+") as file:
+            file["exp/1/input/self"].attrs["DataType"] = "float32"
+            del file["exp/1/input/self"].attrs["Stride"]
+        dump, path = self.load(lambda: (torch.zeros(2).exp(), torch.zeros(2).sin()), source)
+        text = "\n".join(dump.problems)
+        self.assertRegex(text, r"/exp/1: .*dump.h5: /exp/1/input/self cannot be read as a dump's")
+        self.assertNotIn("/sin/1", text)
+        np.testing.assert_array_equal(data(path, "/exp/1/output/output"), [1, 1])
+
     def test_in_place_and_views(self):
         def work(value):
             x = torch.full((4,), value)

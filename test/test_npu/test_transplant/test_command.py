@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 import unittest
+from unittest import mock
 
 from transplant_case import TransplantCase, convert, tool
 
@@ -140,6 +141,25 @@ class TestCommand(TransplantCase):
             [(use["line"], use["api"], use["support"]) for use in uses], [(2, "torch.linalg.qr", "missing")]
         )
         self.assertEqual(self.run_tool("-i", source, "--check", "--operators", self.path("no")).returncode, 2)
+
+    def test_check_of_scripts_without_suffix(self):
+        self.write("proj/train", f"#!/usr/bin/env python\n{CUDA}")
+        self.write("proj/page.py", f"import torch\n\x0c\n{CUDA}")
+        done = self.run_tool("-i", self.path("proj"), "--check")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("+++ b/train\n", done.stdout)
+        self.assertNotIn("No newline", done.stdout)  # a form feed ends no line
+        done = self.run_tool("-i", self.write("train.txt", CUDA), "--check")
+        self.assertEqual((done.returncode, "+++ b/train.txt" in done.stdout), (4, True))
+
+    def test_broken_package_says_how_to_get_it(self):
+        for package in ("libcst", "openpyxl"):
+            self.write(f"{package}/{package}/__init__.py", "raise ImportError('no shared object')\n")
+            with mock.patch.dict(os.environ, PYTHONPATH=self.path(package)):
+                done = self.run_tool("-i", self.write("a.py", CUDA), "--check")
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            wanted = f"ms_fmk_transplt needs {package}: pip install torch[npu-tools] (no shared object)\n"
+            self.assertEqual(done.stderr, wanted)
 
     def test_missing_package_says_how_to_get_it(self):
         # An interpreter that finds no site packages has neither libcst nor openpyxl.

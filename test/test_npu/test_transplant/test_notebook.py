@@ -73,6 +73,9 @@ class TestNotebook(TransplantCase):
             b'{"nothing": "cuda"}',
             b"\xff cuda",
             b'{"cells": ["cuda"]}',
+            b'{"cells": [{"cell_type": "code", "source": null}], "a": "cuda"}',
+            b'["cuda"]',
+            b'{"cuda": ' + b"[" * 100000,
         ):
             new, report = tool("notebook").convert(converter, raw, "a.ipynb")
             self.assertEqual((new, report.status), (raw, "failed"))

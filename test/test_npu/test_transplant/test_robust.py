@@ -1,11 +1,13 @@
 # Trouble with one file is that file's report; the rest goes on, sources stay, the exit status tells.
 import json
 import os
+import subprocess
+import sys
 import time
 import unittest
 from unittest import mock
 
-from transplant_case import TransplantCase, convert, tool
+from transplant_case import SCRIPT, TransplantCase, convert, tool
 
 CUDA = "x = y.cuda()\n"
 NPU = "x = y.npu()\n"
@@ -49,12 +51,14 @@ class TestTexts(unittest.TestCase):
             b"x = y.cuda()\r\nz = 1\n",
             b"x = y.cuda()",
             b"a = 1\n\x0c\nx = y.cuda()\n",
+            b"# old Mac\rx = y.cuda()\r",
+            b"x = y.cuda()\r\nz = 1\nw = 2\r",
+            b"x = y.cuda()\n  \n\t\n",
         ):
             self.assertEqual(convert(raw)[0], raw.replace(b"cuda", b"npu"))
 
     def test_text_that_libcst_would_change_is_left_alone(self):
         self.failed(b"\x0cx = y.cuda()\n", "exactly")
-        self.failed(b"# old Mac\rx = y.cuda()\r", "exactly")
 
     def test_deep_nesting(self):
         self.failed("cuda = " + "(" * 1000 + "1" + ")" * 1000 + "\n", "deep")
@@ -62,6 +66,12 @@ class TestTexts(unittest.TestCase):
         self.failed("cuda = " + "-" * 50000 + "1\n", "deep")
         text = "cuda = 1\nif a == 0:\n    x.cuda()\n" + "".join(f"elif a == {i}:\n    pass\n" for i in range(600))
         self.assertIn("x.npu()", convert(text)[0])
+
+    def test_many_changes_in_one_line(self):
+        began = time.monotonic()
+        new, report = convert("x = [" + "torch.cuda.is_available(), " * 5000 + "]\n")
+        self.assertEqual((new.count("torch.npu"), len(report.changes)), (5000, 5000))
+        self.assertLess(time.monotonic() - began, 60)
 
     def test_fast_path_does_not_parse(self):
         with mock.patch.object(tool("convert"), "Source", side_effect=AssertionError("parsed")):
@@ -108,6 +118,7 @@ class TestTrees(TransplantCase):
         os.symlink("real", self.path("proj", "alias"))
         os.symlink("nowhere", self.path("proj", "dangling.py"))
         os.symlink("real/a.py", self.path("proj", "link.py"))
+        os.symlink("itself.py", self.path("proj", "itself.py"))
         os.mkfifo(self.path("proj", "pipe.py"))
         code, content = self.convert_tree()
         self.assertEqual(code, 0)
@@ -116,7 +127,7 @@ class TestTrees(TransplantCase):
         self.assertEqual(statuses["link.py"], "converted")
         self.assertEqual(statuses["alias/a.py"], "converted")
         self.assertEqual(
-            {statuses[name] for name in ("real/loop", "alias/loop", "dangling.py", "pipe.py")}, {"skipped"}
+            {statuses[n] for n in ("real/loop", "alias/loop", "dangling.py", "pipe.py", "itself.py")}, {"skipped"}
         )
         self.assertEqual(self.read("proj", "real", "a.py"), CUDA)
 
@@ -153,6 +164,37 @@ class TestTrees(TransplantCase):
             result = project.Project(converter, self.path("proj"), self.path("out")).run()
         self.assertEqual([report.status for report in result.reports], ["failed", "converted"])
         self.assertIn("Permission denied", result.reports[0].reason)
+
+    def test_names_that_are_no_text(self):
+        names = [b"a\xff.py", b"line\nfeed.py", "\u00e9\u4e2d.py".encode()]
+        for name in names:
+            self.write("proj/" + os.fsdecode(name), "import triton\n" + CUDA)
+        self.write("proj/bad\udcff.py", "print 'cuda'\n")
+        for check in ((), ("--check",)):
+            command = ("-i", self.path("proj"), "-o", self.path("out"), *check)
+            with mock.patch.dict(os.environ, PYTHONIOENCODING="ascii"):
+                done = self.run_tool(*command)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(r"failed: bad\udcff.py", done.stdout + done.stderr)
+        log = self.read("out", "proj_msft", "msFmkTranspltlog.txt")
+        for name in (r"a\udcff.py", r"line\nfeed.py", "\u00e9\u4e2d.py"):
+            self.assertIn(f"{name}:2: [device move] y.cuda()", log)
+        for name in names:
+            self.assertEqual(self.read("out", "proj_msft", os.fsdecode(name)), "import triton\n" + NPU)
+
+    def test_a_full_disk_leaves_no_half_files(self):
+        self.write("proj/a.py", CUDA)
+        self.write("proj/big.py", CUDA + "# " + "x" * 5000 + "\n")
+        self.write("proj/data.bin", b"x" * 5000)
+        limit = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); "
+        limit += "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+        command = [sys.executable, "-c", limit, SCRIPT, "-i", self.path("proj"), "-o", self.path("out")]
+        environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for name in ("big.py", "data.bin", "unsupported_op.xlsx"):
+            self.assertIn(f"failed: {name}: cannot be written: File too large", done.stdout)
+        self.assertEqual(sorted(os.listdir(self.path("out", "proj_msft"))), ["a.py", "msFmkTranspltlog.txt"])
 
     def test_output_that_cannot_be_made(self):
         self.write("proj/a.py", CUDA)

@@ -58,6 +58,10 @@ class TestRules(TransplantCase):
         self.refused(args(extra=1), 'unknown key "extra"')
         self.refused({"rules": {"FuncNameModifyRule": [{"old_name": "a"}]}}, "FuncNameModifyRule[0]", '"new_name"')
         self.refused({"rules": {"ModuleNameModifyRule": [{"old_name": "a", "new_name": 3}]}}, '"new_name"', "string")
+        self.refused({"rules": {"FuncNameModifyRule": [{"old_name": "a", "new_name": "class"}]}}, '"new_name"')
+        twice = [{"old_name": "a", "new_name": "b"}, {"old_name": "a", "new_name": "c"}]
+        for kind in ("FuncNameModifyRule", "ModuleNameModifyRule"):
+            self.refused({"rules": {kind: twice}}, f"{kind}[1]", '"old_name"', '"a" has a rule already')
         self.refused({"rules": {"OtherRule": []}}, '"OtherRule"', "ArgsModifyRule")
         self.refused({"rules": {"ArgsModifyRule": {}}}, "ArgsModifyRule", "list")
         self.refused({"rules": {"ArgsModifyRule": [1]}}, "ArgsModifyRule[0]", "object")
@@ -67,7 +71,7 @@ class TestRules(TransplantCase):
 
     def test_command_refuses_before_reading_sources(self):
         source = self.write("a.py", "x.cuda()\n")
-        for content in ("{", '{"rules": {"ArgsModifyRule": [{}]}}'):
+        for content in ("{", "[" * 100000, b"\xff\xfe", '{"rules": {"ArgsModifyRule": [{}]}}'):
             rules = self.write("rules.json", content)
             done = self.run_tool("-i", source, "-o", self.path("out"), "-r", rules)
             self.assertEqual(done.returncode, 2)

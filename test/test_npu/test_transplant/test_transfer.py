@@ -1,7 +1,9 @@
 # torch.npu.transfer_to_npu: CUDA means npu while it is on, and nothing of it is left after undo().
 import io
+import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 import unittest
 import warnings
@@ -93,6 +95,41 @@ class TestTransfer(unittest.TestCase):
         self.on_npu(first)
         again = torch.rand(4, generator=torch.Generator("cuda").manual_seed(3), device="cuda")
         self.assertEqual(first.tolist(), again.tolist())
+
+    def test_generators_are_pickled(self):
+        again = pickle.loads(pickle.dumps(torch.Generator("cpu").manual_seed(3)))
+        self.assertEqual(again.initial_seed(), 3)
+
+    def test_default_tensor_type(self):
+        try:
+            for kind in ("torch.cuda.FloatTensor", torch.cuda.HalfTensor):
+                torch.set_default_tensor_type(kind)
+                self.on_npu(torch.zeros(1))
+            self.assertEqual(torch.zeros(1).dtype, torch.float16)
+        finally:
+            torch.set_default_tensor_type("torch.FloatTensor")
+        self.assertEqual(torch.zeros(1).device.type, "cpu")
+
+    def test_compiled_functions(self):
+        """One function has one rule of Dynamo's, and a seed inside of a compiled function does not wait for itself."""
+        script = """
+            import sys, torch
+            if sys.argv[1] == "first":
+                import torch._dynamo
+            import torch.npu.transfer_to_npu
+
+            def function(x):
+                torch.cuda.synchronize()
+                torch.cuda.manual_seed(1)
+                return x + torch.cuda.current_device()
+
+            y = torch.compile(function, backend="aot_eager")(torch.ones(2, device="cuda"))
+            assert (y.tolist(), y.device.type) == ([1.0, 1.0], "npu")
+            """
+        for order in ("first", "then"):
+            command = [sys.executable, "-c", textwrap.dedent(script), order]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
     def test_save_and_load(self):
         buffer = io.BytesIO()

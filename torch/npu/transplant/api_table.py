@@ -147,6 +147,8 @@ _SECTIONS = (
         torch.cuda.memory_stats_as_nested_dict | ~ | 1.5 | The same, nested.
         torch.cuda.memory_summary | ~ | 1.5 | The same as text.
         torch.cuda.memory_snapshot | ~ | 1.5 | Segments and blocks.
+        torch.cuda.memory._record_memory_history | ~ | 2.13 | Starts or stops recording allocations.
+        torch.cuda.memory._dump_snapshot | ~ | 2.13 | Writes them to a file.
         torch.cuda.mem_get_info | ~ | 1.8 | Free and total bytes.
         torch.cuda.set_per_process_memory_fraction | ~ | 1.8 | Limits this process.
         torch.cuda.get_per_process_memory_fraction | ~ | 2.1 | That limit.

@@ -3,12 +3,15 @@
 
 import argparse
 import difflib
+import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 
 from . import api_table, custom
+from .report import shown
 
 OK, FAILED, REFUSED, MISSING, DIFFERS = 0, 1, 2, 3, 4
 _EPILOG = """
@@ -63,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # names of files and lines of sources need not be in the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _main(parser().parse_args(argv))
     except BrokenPipeError:
@@ -73,8 +79,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(args: argparse.Namespace) -> int:
     for package in ("libcst", "openpyxl"):
-        if importlib.util.find_spec(package) is None:
-            print(f"ms_fmk_transplt needs {package}: pip install torch[npu-tools]", file=sys.stderr)
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            why = "" if getattr(error, "name", None) == package else f" ({error})"
+            print(f"ms_fmk_transplt needs {package}: pip install torch[npu-tools]{why}", file=sys.stderr)
             return MISSING
     from . import operators
     from .convert import Converter
@@ -111,6 +120,7 @@ def _progress(args: argparse.Namespace):
     """A progress bar on a terminal; nothing elsewhere."""
     if args.json or not sys.stderr.isatty() or not _has_rich():
         return None
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     bar = Progress(
@@ -125,7 +135,7 @@ def _progress(args: argparse.Namespace):
     def show(done: int, total: int, path: str) -> None:
         if done == 0:
             bar.start()
-        bar.update(task, completed=done, total=total, file=path[-60:])
+        bar.update(task, completed=done, total=total, file=escape(shown(path)[-60:]))
         if done == total:
             bar.stop()
 
@@ -156,7 +166,7 @@ def _show(args: argparse.Namespace, project, result) -> None:
     _table(numbers, result, out)
     for report in result.reports:
         if report.status == "failed":
-            print(f"failed: {report.path}: {report.reason}", file=out)
+            print(f"failed: {shown(report.path)}: {report.reason}", file=out)
     if not args.check:
         print(f"result: {result.output}\nlog: {os.path.join(result.output, LOG_NAME)}", file=out)
         print(f"unsupported: {os.path.join(result.output, SHEET_NAME)}", file=out)
@@ -181,8 +191,10 @@ def _table(numbers: dict[str, int], result, out) -> None:
 
 def _diff(path: str, old: bytes, new: bytes) -> str:
     """Unified diff of one file; lines that are not UTF-8 are shown with replacement characters."""
-    before, after = (data.decode("utf-8", "replace").splitlines(keepends=True) for data in (old, new))
+    path = shown(path)
+    # Not str.splitlines, which also splits at form feeds and the like.
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", data.decode("utf-8", "replace")) for data in (old, new))
     lines = []
     for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"):
-        lines.append(line if line.endswith(("\n", "\r")) else line + "\n\\ No newline at end of file\n")
+        lines.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
     return "".join(lines)

@@ -36,7 +36,16 @@ _DEVICE_CALLS = {
     "torch.load", "torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh",
     "torch.amp.custom_fwd", "torch.amp.custom_bwd", "torch.amp.is_autocast_available", "torch.Stream", "torch.Event",
     "torch.random.fork_rng", "torch.accelerator.set_device_index",
+    "clip.load", "whisper.load_model", "safetensors.torch.load_file",
 }  # fmt: skip
+# Roots of packages that have a "cuda" of their own.
+OTHER_CUDA = {
+    "numba", "pycuda", "cupy", "tensorflow", "jax", "tvm", "taichi", "cudf", "cv2", "cuda", "paddle", "mxnet",
+}  # fmt: skip
+_SETTERS = {"update", "set", "override", "suggest_categorical"}  # take a name, then its value
+_DECLARATIONS = {"Option", "Argument", "Field", "field", "Query"}  # of a parameter or field; the default comes first
+_ADDERS = {"append", "add", "insert", "remove"}
+_COLLECTIONS = (cst.Tuple, cst.List, cst.Set)
 _DEVICE_METHODS = {
     "to",
     "cuda",
@@ -95,6 +104,7 @@ class Contexts:
 
     def __init__(self, names: Names):
         self.names = names
+        self._moved: set[str] | None = None
         self._device_variables = self._collect_device_variables()
 
     # Kinds of places
@@ -126,6 +136,8 @@ class Contexts:
 
     def is_device(self, node: cst.CSTNode) -> bool:
         """Whether the bare word ``"cuda"`` in this place means a device."""
+        if self._is_spelled_out(node):
+            return True
         place, value = self._climb(node)
         if place is None:
             return False
@@ -137,11 +149,13 @@ class Contexts:
             return self._is_device_argument(place, value)
         if isinstance(place, (cst.Assign, cst.AnnAssign)):
             targets = [t.target for t in place.targets] if isinstance(place, cst.Assign) else [place.target]
-            return any(self._names_device(target) for target in targets)
-        if isinstance(place, cst.NamedExpr):
+            if any(self._names_device(target) for target in targets):
+                return True
+            return self._is_enum_member(place, is_device_name, {"cpu", "mps", "xpu"})
+        if isinstance(place, (cst.NamedExpr, cst.AugAssign)):
             return self._names_device(place.target)
         if isinstance(place, cst.Param):
-            return is_device_name(place.name.value)
+            return self._names_device(place.name)
         if isinstance(place, cst.Return):
             return self._function_name_is(place, is_device_name)
         if isinstance(place, (cst.Comparison, cst.ComparisonTarget)):
@@ -153,6 +167,10 @@ class Contexts:
         if isinstance(place, cst.Subscript):
             return self._is_device_literal_type(place)
         return isinstance(place, cst.Element) and self._is_device_element(place)
+
+    def is_compared(self, node: cst.CSTNode) -> bool:
+        """``"..." in str(error)`` and the like."""
+        return isinstance(self._climb(node)[0], (cst.Comparison, cst.ComparisonTarget))
 
     def is_backend(self, node: cst.CSTNode) -> bool:
         """Whether ``"nccl"`` in this place means a process-group back end."""
@@ -171,10 +189,14 @@ class Contexts:
                     return True
                 return is_backend_name(key)
             last = self._last(call.func) or ""
+            if self._is_declared(call, place, is_backend_name) or self._is_added(call, is_backend_name):
+                return True
             return last in _BACKEND_CALLS or self._local_parameter_is(call, place, is_backend_name)
         if isinstance(place, (cst.Assign, cst.AnnAssign)):
             targets = [t.target for t in place.targets] if isinstance(place, cst.Assign) else [place.target]
-            return any(is_backend_name(self._label(target)) for target in targets)
+            if any(is_backend_name(self._label(target)) for target in targets):
+                return True
+            return self._is_enum_member(place, is_backend_name, {"gloo", "mpi"})
         if isinstance(place, cst.Param):
             return is_backend_name(place.name.value)
         if isinstance(place, cst.Return):
@@ -193,7 +215,7 @@ class Contexts:
             collection = self.names.parents[place]
             if {literal(element.value) for element in collection.elements} & {"gloo", "mpi"}:
                 return True
-            return self.is_backend(collection)
+            return self._follows_option(place, is_backend_name) or self.is_backend(collection)
         return False
 
     # Climbing out of an expression
@@ -206,13 +228,18 @@ class Contexts:
                 if self._within(value, parent.test):
                     return None, value
                 value = parent
-            elif self._passes_value(parent, value):
+            elif self._passes_value(parent, value) or self._is_pytest_param(parent):
                 value = parent
             elif isinstance(parent, cst.Subscript):
                 return (parent, value) if self._last(parent.value) == "Literal" else (None, value)
             else:
                 return parent, value
         return None, value
+
+    def _is_pytest_param(self, node: cst.CSTNode) -> bool:
+        """``pytest.param("cuda", marks=...)``, and its first argument, stand for the value."""
+        call = self.names.parents.get(node) if isinstance(node, cst.Arg) else node
+        return isinstance(call, cst.Call) and self._last(call.func) == "param" and not getattr(node, "keyword", None)
 
     @staticmethod
     def _passes_value(parent: cst.CSTNode, value: cst.CSTNode) -> bool:
@@ -254,7 +281,31 @@ class Contexts:
         return self._last(node) or ""
 
     def _mentions_device(self, node: cst.CSTNode) -> bool:
+        if self._is_type_name(node):
+            return True
         return is_device_name(self._label(node)) or self._is_device_variable(node)
+
+    @staticmethod
+    def _is_type_name(node: cst.CSTNode) -> bool:
+        """``x.type()``, which is "torch.cuda.FloatTensor"."""
+        if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
+            return False
+        return node.func.attr.value == "type"
+
+    def is_tensor_type_prefix(self, node: cst.CSTNode) -> bool:
+        """``x.type().startswith(...)``"""
+        call = self.names.parents.get(self.names.parents.get(node))
+        if not isinstance(call, cst.Call) or self._last(call.func) != "startswith":
+            return False
+        return isinstance(call.func, cst.Attribute) and self._is_type_name(call.func.value)
+
+    def is_foreign(self, node: cst.CSTNode) -> bool:
+        """Whether an expression begins at a package with a "cuda" of its own: ``paddle.to_tensor(x).cuda``."""
+        while not isinstance(node, cst.Name):
+            node = getattr(node, "func", None) or getattr(node, "value", None)
+            if not isinstance(node, cst.BaseExpression):
+                return False
+        return (self.names.qualified(node) or "").split(".")[0] in OTHER_CUDA
 
     def _names_device(self, target: cst.CSTNode) -> bool:
         return is_device_name(self._label(target)) or self._is_device_variable(target)
@@ -292,6 +343,8 @@ class Contexts:
 
     def _is_device_choice(self, node: cst.IfExp) -> bool:
         """``"cuda" if ... else "cpu"`` is a device wherever it stands."""
+        if any(re.match("[a-zA-Z]{0,2}[\"']cuda:", self._text(branch)) for branch in (node.body, node.orelse)):
+            return True
         branches = {literal(node.body), literal(node.orelse)}
         if branches & {"cpu", "mps", "xpu"}:
             return True
@@ -303,16 +356,34 @@ class Contexts:
             return False
         last = self._last(call.func) or ""
         name = canonical(self.names.qualified(call.func) or "")
+        if self.is_foreign(call.func):
+            return False
         if arg.keyword:
             key = arg.keyword.value
             if is_device_name(key) or (key == "type" and name == "torch.device"):
                 return True
-            return key in ("default", "choices", "type", "const") and self._option_is(call, is_device_name)
+            if key not in ("default", "choices", "type", "const"):
+                return False
+            return self._option_is(call, is_device_name) or self._is_device_option(call)
         if last in ("hasattr", "getattr", "setattr", "delattr"):
             if len(call.args) > 2 and call.args[2] is arg:
                 return is_device_name(literal(call.args[1].value) or "")
-            return len(call.args) > 1 and call.args[1] is arg and self.names.qualified(call.args[0].value) == "torch"
-        if name in _DEVICE_CALLS or (name.startswith("torch.cuda.") and last not in ("range_push", "mark")):
+            if len(call.args) < 2 or call.args[1] is not arg:
+                return False
+            # The method of a tensor, module or batch: it is called as ".cuda()" somewhere, or right here.
+            called = getattr(self.names.parents.get(call), "func", None) is call
+            return self.names.qualified(call.args[0].value) == "torch" or called or self._is_moved(call.args[0].value)
+        if (
+            last == "methodcaller"
+            or self._is_declared(call, arg, is_device_name)
+            or self._is_added(call, is_device_name)
+        ):
+            return True
+        if (
+            name in _DEVICE_CALLS
+            or self._may_be_device_call(call.func)
+            or (name.startswith("torch.cuda.") and last not in ("range_push", "mark"))
+        ):
             return True
         if last in ("startswith", "endswith", "count", "find", "index") and isinstance(call.func, cst.Attribute):
             return self._mentions_device(call.func.value)
@@ -326,7 +397,81 @@ class Contexts:
             return False
         if last == "parametrize" and call.args and call.args[0] is not arg:
             return is_device_name(literal(call.args[0].value) or "")
-        return is_device_name(last) or self._local_parameter_is(call, arg, is_device_name)
+        return is_device_name(last) or self._local_parameter_is(call, arg, self._is_device_parameter)
+
+    def _is_moved(self, receiver: cst.CSTNode) -> bool:
+        """Whether ``.cuda()`` of the same expression is called somewhere."""
+        if self._moved is None:
+            calls = [n.func for n in self.names.nodes if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute)]
+            self._moved = {self._text(func.value) for func in calls if func.attr.value == "cuda"}
+        return self._text(receiver) in self._moved
+
+    def _may_be_device_call(self, func: cst.CSTNode) -> bool:
+        """``scope = autocast if amp else nullcontext``, then ``scope("cuda")``."""
+        for binding in self.names.bindings(func) if isinstance(func, cst.Name) else ():
+            if isinstance(binding.value, cst.IfExp):
+                branches = (binding.value.body, binding.value.orelse)
+                if any(canonical(self.names.qualified(branch) or "") in _DEVICE_CALLS for branch in branches):
+                    return True
+        return False
+
+    def _is_declared(self, call: cst.Call, arg: cst.Arg, test) -> bool:
+        """A value that comes with the name of what it is for.
+
+        ``DEFINE_string("device", "cuda", help)``, ``cfg.set("a.device", "cuda")``, ``device: str = Option("cuda")``.
+        """
+        last, index = self._last(call.func) or "", call.args.index(arg)
+        if last in _DECLARATIONS and index == 0:
+            owner = self.names.parents.get(call)
+            if isinstance(owner, (cst.Param, cst.AnnAssign)):
+                return test(self._label(owner.name if isinstance(owner, cst.Param) else owner.target))
+        if index == 0 or not (last.startswith("DEFINE_") or last in _SETTERS):
+            return False
+        return test(literal(call.args[0 if last.startswith("DEFINE_") else index - 1].value) or "")
+
+    def _is_added(self, call: cst.Call, test) -> bool:
+        """``devices.append("cuda")``"""
+        return (
+            self._last(call.func) in _ADDERS
+            and isinstance(call.func, cst.Attribute)
+            and test(self._label(call.func.value))
+        )
+
+    def _is_device_option(self, call: cst.Call) -> bool:
+        """An option whose choices are devices, or that chooses the hardware."""
+        for arg in call.args:
+            if arg.keyword and arg.keyword.value == "choices" and isinstance(arg.value, _COLLECTIONS):
+                return self._is_device_set(arg.value)
+        return self._option_is(call, lambda name: name.strip("_") in ("gpu", "accelerator", "hardware"))
+
+    def _is_enum_member(self, place: cst.CSTNode, test, others: set[str]) -> bool:
+        """``CUDA = "cuda"`` in an Enum of devices: by its name, or by the members beside it."""
+        owner = next((p for p in self.names.ancestors(place) if isinstance(p, (cst.ClassDef, cst.FunctionDef))), None)
+        if not isinstance(owner, cst.ClassDef) or not any(self._text(b.value).endswith("Enum") for b in owner.bases):
+            return False
+        values = {literal(n.value) for n in self.names.nodes if isinstance(n, cst.Assign) and self._within(n, owner)}
+        return test(owner.name.value) or bool(values & others)
+
+    def _is_spelled_out(self, node: cst.CSTNode) -> bool:
+        """``"cuda" + f":{i}"``, ``":".join(["cuda", str(i)])`` and ``f"{'cuda'}:{i}"`` are devices in any place."""
+        parent = self.names.parents.get(node)
+        if isinstance(parent, cst.BinaryOperation) and parent.left is node:
+            return bool(re.match("[a-zA-Z]{0,2}[\"']:", self._text(parent.right)))
+        if isinstance(parent, cst.FormattedStringExpression):
+            return self._is_whole_device(parent) and len(self.names.parents[parent].parts) > 2
+        if not isinstance(parent, cst.Element):
+            return False
+        collection = self.names.parents[parent]
+        call = self.names.parents.get(self.names.parents.get(collection))
+        is_join = isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "join"
+        return is_join and literal(call.func.value) == ":" and collection.elements[0] is parent
+
+    def _follows_option(self, element: cst.Element, test) -> bool:
+        """``["--device", "cuda"]`` and ``["MODEL.DEVICE", "cuda"]``"""
+        elements = self.names.parents[element].elements
+        index = elements.index(element)
+        before = literal(elements[index - 1].value) or "" if index else ""
+        return bool(re.fullmatch(r"--?[\w-]+|\w+(\.\w+)+", before)) and test(before.replace("-", "_"))
 
     def _option_is(self, call: cst.Call, test) -> bool:
         """Whether an option of argparse, click or the like is about devices or back ends."""
@@ -337,6 +482,9 @@ class Contexts:
                     return True
         parent = self.names.parents.get(call)
         return isinstance(parent, cst.AnnAssign) and test(self._label(parent.target))
+
+    def _is_device_parameter(self, name: str) -> bool:
+        return is_device_name(name) or name in self._device_variables
 
     def _local_parameter_is(self, call: cst.Call, arg: cst.Arg, test) -> bool:
         """Whether the callee is defined in this module and its parameter has a telling name."""
@@ -371,7 +519,8 @@ class Contexts:
 
     def _is_device_dict_element(self, element: cst.DictElement, value: cst.CSTNode) -> bool:
         if element.value is value:
-            return is_device_name(literal(element.key) or self._label(element.key))
+            values = {literal(e.value) for e in self.names.parents[element].elements if isinstance(e, cst.DictElement)}
+            return "cpu" in values or is_device_name(literal(element.key) or self._label(element.key))
         keys = {literal(e.key) for e in self.names.parents[element].elements if isinstance(e, cst.DictElement)}
         return "cpu" in keys
 
@@ -381,7 +530,7 @@ class Contexts:
 
     def _is_device_element(self, element: cst.Element) -> bool:
         collection = self.names.parents[element]
-        if self._is_device_set(collection):
+        if self._is_device_set(collection) or self._follows_option(element, is_device_name):
             return True
         targets = self._unpacked_into(collection)
         if targets is not None:
@@ -405,6 +554,11 @@ class Contexts:
         return bool({literal(item) for item in items} & {"cpu", "mps", "xpu"})
 
     def _is_device_match(self, place: cst.CSTNode) -> bool:
+        parent = self.names.parents[place]
+        if isinstance(parent, cst.MatchMappingElement):
+            return is_device_name(literal(parent.key) or "")
+        if isinstance(parent, cst.MatchKeywordElement):
+            return is_device_name(parent.key.value)
         for parent in self.names.ancestors(place):
             if isinstance(parent, cst.Match):
                 return self._mentions_device(parent.subject)

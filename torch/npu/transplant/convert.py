@@ -21,7 +21,7 @@ from .rules_strings import StringRules
 from .source import ASYNC, Source, SourceError, looks_like_python2
 from .unit import Options, Unit, explain
 
-_WORDS = r"cuda|nccl|\bapex\b|\bgpu:|DataParallel|GradScaler|cudnn|\bamp_C\b"
+_WORDS = r"cuda|nccl|\bapex\b|\bgpu:|DataParallel|GradScaler|cudnn|\bamp_C\b|torch\.compile\b"
 _NPU_WORDS = re.compile(rb"(?<![A-Za-z0-9])npu(?![A-Za-z0-9])|hccl|torch_npu|is_npu|NpuFused")
 _NPU_NAMES = {"is_npu_available", "is_torch_npu_available", "is_ascend_npu_available", "torch_npu"}
 _DEEP = 12000  # libcst recurses several frames per node; Python's default of 1000 stops at long "elif" chains

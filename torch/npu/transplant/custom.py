@@ -4,6 +4,7 @@
 
 import ast
 import json
+import keyword
 import re
 from dataclasses import dataclass, field
 
@@ -43,9 +44,11 @@ def load(path: str) -> CustomRules:
         RuleError: the file cannot be read, is not JSON, or holds a wrong rule.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             content = json.load(file)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RuleError(f"rule file {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise RuleError(f"rule file {path}: {error}") from error
     try:
         return parse(content)
@@ -88,12 +91,16 @@ def _check(entry: object, keys: dict[str, type], where: str) -> None:
             raise RuleError(f'{where}: key "{key}" must be {"a string" if kind is str else "a whole number"}')
         if key == "arg_idx" and value < 0:
             raise RuleError(f'{where}: key "arg_idx" must not be negative')
-        if key in ("func_name", "old_name", "new_name") and not _DOTTED.fullmatch(value):
+        if key in ("func_name", "old_name", "new_name") and not _is_dotted(value):
             raise RuleError(f'{where}: key "{key}" must be a Python name, got "{value}"')
-        if key == "parent_module" and value and not _DOTTED.fullmatch(value):
+        if key == "parent_module" and value and not _is_dotted(value):
             raise RuleError(f'{where}: key "{key}" must be a Python name or empty, got "{value}"')
         if key == "arg_new" and not _is_argument(value):
             raise RuleError(f'{where}: key "arg_new" must be a Python expression, got "{value}"')
+
+
+def _is_dotted(text: str) -> bool:
+    return bool(_DOTTED.fullmatch(text)) and not any(keyword.iskeyword(part) for part in text.split("."))
 
 
 def _is_argument(text: str) -> bool:
@@ -110,11 +117,12 @@ def _add(rules: CustomRules, kind: str, entry: dict, where: str) -> None:
         return
     old, new = entry["old_name"], entry["new_name"]
     if kind == "FuncNameModifyRule" and "." not in old:
-        rules.functions[old] = new
+        if rules.functions.setdefault(old, new) != new:
+            raise RuleError(f'{where}: key "old_name": "{old}" has a rule already')
         return
     parent = entry.get("parent_module", "")
     if parent:
         old, new = f"{parent}.{old}", f"{parent}.{new}"
-    rules.names[old] = Row(
-        old, new, "custom", f"custom rule {where}", "name", "Custom rules", kind.startswith("Module")
-    )
+    row = Row(old, new, "custom", f"custom rule {where}", "name", "Custom rules", kind.startswith("Module"))
+    if rules.names.setdefault(old, row).npu != new:
+        raise RuleError(f'{where}: key "old_name": "{old}" has a rule already')

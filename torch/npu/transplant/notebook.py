@@ -22,10 +22,16 @@ def convert(converter: Converter, raw: bytes, path: str, is_main: bool = False) 
     try:
         text = raw.decode("utf-8")
         content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        report.status, report.reason = "failed", f"not a notebook: {error}"
+        return raw, report
+    try:
         cells = [cell for cell in content["cells"] if cell.get("cell_type") == "code"]
         sources = ["".join(cell["source"]) for cell in cells]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        report.status, report.reason = "failed", f"not a notebook: {type(error).__name__}: {error}"
+    except (KeyError, TypeError, AttributeError):
+        is_old = isinstance(content, dict) and "worksheets" in content
+        why = "format 3; save it with a current Jupyter first" if is_old else 'no list of cells with their "source"'
+        report.status, report.reason = "failed", f"not a notebook of format 4: {why}"
         return raw, report
     masked = [_mask(source) for source in sources]
     starts, position = [], 0

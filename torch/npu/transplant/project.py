@@ -2,6 +2,7 @@
 # trouble with one file is that file's report and never stops the others.
 """Conversion of files and folders."""
 
+import contextlib
 import os
 import shutil
 import stat
@@ -118,17 +119,22 @@ class Project:
         folders = []
         for entry in entries:
             path = os.path.join(relative, entry.name)
+            try:
+                is_folder, is_file = entry.is_dir(), entry.is_file()
+            except OSError as error:  # a link to itself
+                result.reports.append(FileReport(path, "skipped", f"cannot be read: {error.strerror}"))
+                continue
             if self.target and os.path.realpath(entry.path) == os.path.realpath(self.target):
                 result.notes.append(f"{path} is where the result goes; not read")
-            elif entry.is_dir() and entry.name in _LEFT_OUT:
+            elif is_folder and entry.name in _LEFT_OUT:
                 result.notes.append(f"{path} is left out")
-            elif entry.is_dir():
+            elif is_folder:
                 real = os.path.realpath(entry.path)
                 if real in above:
                     result.reports.append(FileReport(path, "skipped", "a link back to a folder above it"))
                 else:
                     folders.append((entry.path, path, real))
-            elif entry.is_file():
+            elif is_file:
                 yield entry.path, path
             else:
                 what = "a dangling link" if entry.is_symlink() else "neither a file nor a folder"
@@ -141,9 +147,12 @@ class Project:
     def _file(self, path: str, relative: str, check: bool, result: Result) -> None:
         try:
             with open(path, "rb") as file:
-                raw = file.read() if _is_text(path) else None
-                head = raw if raw is not None else file.read(128)
-            new, record = self._convert(path, relative, raw, head)
+                head = file.read(128)
+                suffix = os.path.splitext(path)[1].lower()
+                is_python = suffix in (".py", ".pyw") or _has_python_shebang(suffix, head)
+                is_python = is_python or path == self.source and suffix != ".ipynb"
+                raw = head + file.read() if is_python or suffix in (".ipynb", ".sh", ".bash") else None
+            new, record = self._convert(relative, suffix, is_python, raw)
         except OSError as error:
             result.reports.append(FileReport(relative, "failed", f"cannot be read: {error.strerror}"))
             return
@@ -158,19 +167,17 @@ class Project:
             self._write(path, relative, new if record.status == "converted" else None)
         except OSError as error:
             record.status, record.reason = "failed", f"cannot be written: {error.strerror}"
+            _remove_half(os.path.join(self.target, relative), path)
 
-    def _convert(self, path: str, relative: str, raw: bytes | None, head: bytes) -> tuple[bytes | None, FileReport]:
-        is_main = relative == self.main
-        suffix = os.path.splitext(path)[1].lower()
-        if suffix == ".ipynb" and raw is not None:
+    def _convert(
+        self, relative: str, suffix: str, is_python: bool, raw: bytes | None
+    ) -> tuple[bytes | None, FileReport]:
+        if is_python:
+            return self.converter.convert(raw, relative, relative == self.main)
+        if suffix == ".ipynb":
             return notebook.convert(self.converter, raw, relative)
-        if suffix in (".py", ".pyw") or path == self.source or _has_python_shebang(suffix, head):
-            if raw is None:
-                with open(path, "rb") as file:
-                    raw = file.read()
-            return self.converter.convert(raw, relative, is_main)
         record = FileReport(relative, "copied")
-        if suffix in (".sh", ".bash") and raw is not None:
+        if raw is not None:
             for number, line in enumerate(raw.splitlines(), 1):
                 record.hints += [Hint(number, "shell", text) for word, text in _SHELL_WORDS.items() if word in line]
         return None, record
@@ -188,25 +195,40 @@ class Project:
         os.chmod(target, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IWUSR)
 
     def _finish(self, result: Result) -> None:
-        name = os.path.basename(self.source)
+        title = f"ms_fmk_transplt: {os.path.basename(self.source)} -> {os.path.basename(self.target)}"
         if self.main is not None:
             folder, main = os.path.split(self.main)
-            launch = os.path.join(self.target, folder, distributed.LAUNCH_SCRIPT)
-            with open(launch, "w", encoding="utf-8") as file:
-                file.write(distributed.launch_script(main))
-            os.chmod(launch, 0o755)
-            result.notes.append(f"{os.path.join(folder, distributed.LAUNCH_SCRIPT)} starts {main} once per device")
-        with open(os.path.join(self.target, report.LOG_NAME), "w", encoding="utf-8") as file:
-            file.write(
-                report.log_text(
-                    f"ms_fmk_transplt: {name} -> {os.path.basename(self.target)}", result.reports, result.notes
-                )
-            )
-        report.write_sheet(os.path.join(self.target, report.SHEET_NAME), result.reports)
+            launch = os.path.join(folder, distributed.LAUNCH_SCRIPT)
+            text = distributed.launch_script(main)
+            if self._own_file(launch, lambda path: _write_text(path, text), result):
+                os.chmod(os.path.join(self.target, launch), 0o755)
+                result.notes.append(f"{launch} starts {main} once per device")
+        self._own_file(report.SHEET_NAME, lambda path: report.write_sheet(path, result.reports), result)
+        log = report.log_text(title, result.reports, result.notes)
+        self._own_file(report.LOG_NAME, lambda path: _write_text(path, log), result)
+
+    def _own_file(self, relative: str, write, result: Result) -> bool:
+        """Write a file of the tool's own; one that fails is reported like a file of the project."""
+        path = os.path.join(self.target, relative)
+        try:
+            write(path)
+        except OSError as error:
+            result.reports.append(FileReport(relative, "failed", f"cannot be written: {error.strerror}"))
+            _remove_half(path, "")
+            return False
+        return True
 
 
-def _is_text(path: str) -> bool:
-    return os.path.splitext(path)[1].lower() in (".py", ".pyw", ".ipynb", ".sh", ".bash")
+def _write_text(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+
+
+def _remove_half(target: str, source: str) -> None:
+    """Take away what a failed write has left: half a file looks like a result."""
+    with contextlib.suppress(OSError):
+        if os.path.isfile(target) and not (source and os.path.samefile(target, source)):
+            os.unlink(target)
 
 
 def _has_python_shebang(suffix: str, head: bytes) -> bool:

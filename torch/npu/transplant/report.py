@@ -9,26 +9,33 @@ COLUMNS = ("File", "Line", "API", "Support", "Hint")
 STATUSES = ("converted", "unchanged", "ported", "copied", "skipped", "failed")
 
 
+def shown(path: str) -> str:
+    """A path as one line of valid text: control characters and undecodable bytes are escaped."""
+    if path.isprintable():
+        return path
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
+
+
 def log_text(title: str, reports: list[FileReport], notes: list[str]) -> str:
     """The log: ``file:line[-line]: [rule] before -> after  (why)``, hints, unsupported APIs and failures."""
     lines = [title, ""]
     for report in reports:
+        path = shown(report.path)
         if report.reason:
-            lines.append(f"{report.path}: [{report.status}] {report.reason}")
+            lines.append(f"{path}: [{report.status}] {report.reason}")
         for change in report.changes:
-            place = f"{report.path}:{change.line}"
+            place = f"{path}:{change.line}"
             if change.end_line != change.line:
                 place += f"-{change.end_line}"
             before = change.before or "(nothing)"
             lines.append(
                 f"{place}: [{change.rule}] {before} -> {change.after or '(nothing)'}  ({change.why.rstrip('.')})"
             )
-        lines += [f"{report.path}:{hint.line}: [hint: {hint.rule}] {hint.text}" for hint in report.hints]
+        lines += [f"{path}:{hint.line}: [hint: {hint.rule}] {hint.text}" for hint in report.hints]
         lines += [
-            f"{report.path}:{u.line}: [unsupported: {u.support}] {u.api}  ({u.hint.rstrip('.')})"
-            for u in report.unsupported
+            f"{path}:{u.line}: [unsupported: {u.support}] {u.api}  ({u.hint.rstrip('.')})" for u in report.unsupported
         ]
-    lines += [f"note: {note}" for note in notes]
+    lines += [f"note: {shown(note)}" for note in notes]
     lines += ["", "Summary: " + ", ".join(f"{value} {name}" for name, value in totals(reports).items())]
     return "\n".join(lines) + "\n"
 
@@ -59,7 +66,7 @@ def write_sheet(path: str, reports: list[FileReport]) -> None:
         sheet.column_dimensions[column].width = width
     for report in reports:
         for use in report.unsupported:
-            row = (report.path, use.line, use.api, use.support, use.hint)
+            row = (shown(report.path), use.line, use.api, use.support, use.hint)
             sheet.append([ILLEGAL_CHARACTERS_RE.sub("", cell) if isinstance(cell, str) else cell for cell in row])
     sheet.freeze_panes = "A2"
     sheet.auto_filter.ref = sheet.dimensions

@@ -10,8 +10,6 @@ from .scopes import dotted_text
 from .source import ASYNC
 from .unit import Unit
 
-# Roots of modules that have a "cuda" of their own.
-_OTHER_CUDA = {"numba", "pycuda", "cupy", "tensorflow", "jax", "tvm", "taichi", "cudf", "cv2", "cuda"}
 # Objects that hold options: their is_cuda is an option, not a tensor's.
 _OPTIONS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "flags", "FLAGS", "hparams", "params", "parser"}
 _DDP = "torch.nn.parallel.DistributedDataParallel"
@@ -19,6 +17,10 @@ _DDP_HINT = (
     "DataParallel became a move to one device; for several devices start one process per device and use "
     "DistributedDataParallel with the hccl back end (the tool's distributed mode does it)"
 )
+_INDUCTOR_HINT = (
+    'Inductor, the default back end, has no code generator for npu: torch.compile(..., backend="aot_eager")'
+)
+_HANDLES = {"cuda_stream": "npu_stream", "cuda_event": "npu_event"}
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
@@ -77,6 +79,8 @@ class CallRules:
             self._data_parallel(call)
         elif name in ("torch.autograd.profiler.profile", "torch.profiler.profile"):
             self._profile(call)
+        elif name == "torch.compile":
+            self._compile(call)
         elif name == "torch.amp.GradScaler":
             self._grad_scaler(call)
         elif name == "apex.optimizers.FusedAdam":
@@ -91,8 +95,7 @@ class CallRules:
         self._operator(call, name)
 
     def _is_other(self, receiver: cst.CSTNode) -> bool:
-        name = self.names.qualified(receiver)
-        return bool(name) and (name.split(".")[0] in _OTHER_CUDA or name == "torch")
+        return self.names.qualified(receiver) == "torch" or self.unit.contexts.is_foreign(receiver)
 
     def _attribute(self, node: cst.Attribute) -> None:
         name = node.attr.value
@@ -102,6 +105,12 @@ class CallRules:
                 self.unit.replace_node(node.attr, "is_npu", "device query", "Asks for the device.", node)
         elif name == "cuda":
             self._bare_cuda(node)
+        elif name == "compile" and isinstance(self.names.parents.get(node), cst.Decorator):
+            if self._qualified(node) == "torch.compile":
+                self.unit.hint(node, "compile", _INDUCTOR_HINT)
+        elif name in _HANDLES and isinstance(node.value, cst.Call):
+            if self._qualified(node.value.func).startswith("torch.cuda."):
+                self.unit.replace_node(node.attr, _HANDLES[name], "handle", "The stream's or event's handle.", node)
         elif name == "module":
             self._module_of_parallel(node)
         elif name in api_table.PROFILE_COLUMNS and not isinstance(self.names.parents.get(node), cst.AssignTarget):
@@ -229,6 +238,11 @@ class CallRules:
         for arg in call.args:
             if arg.keyword and arg.keyword.value == "use_cuda":
                 self.unit.replace_node(arg.keyword, "use_npu", "profiler", "Records device time.", arg)
+
+    def _compile(self, call: cst.Call) -> None:
+        backend = next((arg for arg in call.args if arg.keyword and arg.keyword.value == "backend"), None)
+        if backend is None or literal(backend.value) == "inductor":
+            self.unit.hint(call, "compile", _INDUCTOR_HINT)
 
     def _grad_scaler(self, call: cst.Call) -> None:
         """torch.amp.GradScaler is for cuda unless told otherwise."""

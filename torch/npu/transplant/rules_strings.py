@@ -13,6 +13,14 @@ from .unit import Unit
 
 _INDEX = r"(?:\d+|\{[^{}]*\}|%[dsi])"
 _INDEXED = re.compile(rf"cuda:{_INDEX}?")
+_SEVERAL = re.compile(r"cuda:\d+(,\d+)+")
+_COMMAND = re.compile(
+    rb"(?P<variable>\bCUDA_VISIBLE_DEVICES)(?==)"
+    rb"|(?<=[\s\"'])--?[\w-]*device[\w-]*[ =](?P<device>cuda)(?![\w-])"
+    rb"|(?<=[\s\"'])--?[\w-]*backend[\w-]*[ =](?P<backend>nccl)(?![\w-])"
+)
+_COMMAND_WORDS = {"variable": b"ASCEND_RT_VISIBLE_DEVICES", "device": b"npu", "backend": b"hccl"}
+_CUDA_ERROR = re.compile(r"CUDA (out of memory|error)")
 _GPU = re.compile(rf"gpu:{_INDEX}")
 _TENSOR_TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 _BACKENDS = re.compile(r"(?:\w+:\w+,)*cuda:nccl(?:,\w+:\w+)*")
@@ -52,7 +60,7 @@ class StringRules:
                 self._replace(piece, "cuda", "npu", "device string", _WHY_DEVICE)
             elif not self._is_option_or_key(whole):
                 self.unit.hint(piece, "check", 'the string "cuda" is left as it is; change it if it names a device')
-        elif _INDEXED.fullmatch(value):
+        elif _INDEXED.fullmatch(value) or _SEVERAL.fullmatch(value) and self.contexts.is_device(whole):
             self._replace(piece, "cuda", "npu", "device string", _WHY_DEVICE)
         elif _GPU.fullmatch(value) and self.contexts.is_device(whole):
             self._replace(piece, "gpu", "npu", "device string", _WHY_DEVICE)
@@ -70,8 +78,27 @@ class StringRules:
             self.unit.hint(piece, "environment", f"{value}: {api_table.ENVIRONMENT[value].remark}")
         elif value in api_table.PROFILE_COLUMNS:
             self._profile_column(piece, value)
-        else:
+        elif _CUDA_ERROR.match(value):
+            if value.startswith("CUDA out of memory") and self.contexts.is_compared(whole):
+                self._replace(piece, "CUDA", "NPU", "message", "The device's name in its messages.")
+            else:
+                text = f'"{value}" is CUDA\'s text; npu says "NPU out of memory" and "NPU error"'
+                self.unit.hint(piece, "check", text)
+        elif value == "torch.cuda" and self.contexts.is_tensor_type_prefix(whole):
+            self._replace(piece, "cuda", "npu", "tensor type", "Prefix of Tensor.type().")
+        elif not self._command(piece):
             self._dotted_name(piece, value, whole)
+
+    def _command(self, piece: cst.CSTNode) -> bool:
+        """Options and variables inside of a command line: ``"python train.py --device cuda"``."""
+        start, end = self.unit.span(piece)
+        found = False
+        for match in _COMMAND.finditer(self.unit.source.data, start, end):
+            kind = match.lastgroup
+            why = "A command line names it."
+            new = _COMMAND_WORDS[kind].decode()
+            found |= self.unit.replace(*match.span(kind), new, "command line", why, (start, end))
+        return found
 
     def _dotted_name(self, piece: cst.SimpleString, value: str, whole: cst.CSTNode) -> None:
         row = self.unit.row(value)
@@ -105,7 +132,13 @@ class StringRules:
 
     def _formatted(self, node: cst.FormattedString) -> None:
         parts = node.parts
-        if not parts or not isinstance(parts[0], cst.FormattedStringText):
+        if not parts:
+            return
+        if not self.contexts.is_documentation(node) and not self.contexts.is_message(node):
+            for part in parts:
+                if isinstance(part, cst.FormattedStringText) and _may_matter(part.value):
+                    self._command(part)
+        if not isinstance(parts[0], cst.FormattedStringText):
             return
         first, text = parts[0], parts[0].value
         whole: cst.CSTNode = node
@@ -125,9 +158,6 @@ class StringRules:
         elif text == "cuda" and len(parts) == 2 and self.contexts.is_device(whole):
             # f"cuda{suffix}", where the suffix is "" or ":0".
             self._replace(first, "cuda", "npu", "device string", _WHY_DEVICE)
-        elif text.startswith("CUDA_VISIBLE_DEVICES="):
-            row = api_table.ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
-            self._replace(first, row.cuda, row.npu, "environment", row.remark)
 
     def _replace(self, node: cst.CSTNode, old: str, new: str, rule: str, why: str) -> None:
         """Replace the first ``old`` inside a literal; escaped spellings are left to a hint."""
@@ -141,5 +171,8 @@ class StringRules:
 
 def _may_matter(value: str) -> bool:
     return len(value) < 4000 and (
-        "cuda" in value or "nccl" in value or value.startswith(("CUDA", "gpu:", "NCCL", "CUBLAS", "PYTORCH_CUDA"))
+        "cuda" in value
+        or "nccl" in value
+        or "CUDA_VISIBLE_DEVICES" in value
+        or value.startswith(("CUDA", "gpu:", "NCCL", "CUBLAS", "PYTORCH_CUDA"))
     )

@@ -113,7 +113,9 @@ class Edits:
 
     def within(self, start: int, end: int) -> list[tuple[int, int, bytes]]:
         """Edits that lie within ``[start, end]``, relative to ``start``."""
-        return [(first - start, last - start, new) for first, last, new in self._spans if start <= first <= last <= end]
+        low = bisect.bisect_left(self._spans, start, key=lambda span: span[0])
+        high = bisect.bisect_right(self._spans, end, lo=low, key=lambda span: span[0])
+        return [(first - start, last - start, new) for first, last, new in self._spans[low:high] if last <= end]
 
 
 def looks_like_python2(text: str) -> bool:

@@ -3,6 +3,7 @@
 """State of the conversion of one module."""
 
 import ast
+import re
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -129,15 +130,18 @@ class Unit:
 def parse(source: Source) -> cst.Module:
     """Parse a source; SourceError says what is wrong with it, and whether it is Python 2."""
     text = source.text
-    try:
-        module = cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        raise SourceError(explain(text, f"line {error.raw_line}")) from error
-    except RecursionError as error:
-        raise SourceError("nests too deep to be parsed") from error
-    if module.code != text:
-        raise SourceError("libcst does not reproduce this file exactly; it is left as it is")
-    return module
+    # libcst trips over lone carriage returns and over blanks at the end. Neither change moves a byte that is edited.
+    same_length = re.sub(r"\r(?!\n)", "\n", text)
+    for variant in dict.fromkeys((text, same_length, same_length.rstrip(" \t\f\r\n") + "\n")):
+        try:
+            module = cst.parse_module(variant)
+        except cst.ParserSyntaxError as error:
+            raise SourceError(explain(text, f"line {error.raw_line}")) from error
+        except RecursionError as error:
+            raise SourceError("nests too deep to be parsed") from error
+        if module.code == variant:
+            return module
+    raise SourceError("libcst does not reproduce this file exactly; it is left as it is")
 
 
 def explain(text: str, place: str = "line 1", reason: str = "syntax error") -> str:

@@ -1,6 +1,7 @@
 # Finds the first operator that computes differently on another device, from the same inputs, and writes a test of it.
 """`python -m torch.utils.dumper bisect`."""
 
+import inspect
 import os
 import random
 import re
@@ -8,6 +9,8 @@ import runpy
 import sys
 import tempfile
 import threading
+import tokenize
+import traceback
 from dataclasses import dataclass
 
 from torch.overrides import TorchFunctionMode
@@ -16,16 +19,20 @@ import torch
 
 from . import _calls, _tools
 from ._context import dumper
-from ._reader import Reader
+from ._reader import Reader, ReadError
 from ._replay import all_results, region_backward
 from ._session import Session
 from ._sinks import _twins
 from ._unittest_writer import write_unittest
-from ._writer import Writer
+from ._writer import DumpError, Writer, import_h5py
 
 OK, DIFFERS, REFUSED = 0, 1, 2
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.realpath(__file__)) + os.sep
+
+
+class _Refused(Exception):
+    """Nothing can be compared; the text says why and what to do."""
 
 
 class _Stop(BaseException):
@@ -242,10 +249,47 @@ class _Steps:
         self._handle.remove()
 
 
+def _script_text(script: str) -> str:
+    """The script's source, in the encoding that it declares; _Refused when it is no Python."""
+    try:
+        with tokenize.open(script) as file:
+            text = file.read()
+        compile(text, script, "exec", dont_inherit=True)
+    except OSError as error:
+        raise _Refused(f"{script}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _Refused(
+            f"{script}: cannot be decoded: {error.reason}; declare the encoding in its first line"
+        ) from error
+    except SyntaxError as error:
+        place = f"{script}:{error.lineno}" if error.lineno else script
+        raise _Refused(f"{place}: {error.msg}") from error
+    except ValueError as error:
+        raise _Refused(f"{script}: {error}") from error
+    return text
+
+
+def _call_step(script: str, device: str) -> None:
+    """Calls `step(device)` of the script."""
+    step = runpy.run_path(script, run_name="__bisect__").get("step")
+    try:
+        inspect.signature(step).bind(device)
+    except TypeError as error:
+        raise _Refused(f"{script}: step must take the device, step(device): {error}") from error
+    step(device)
+
+
+def _print_traceback(script: str, error: BaseException) -> None:
+    """The error as Python prints it, from the script on."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != script:
+        frame = frame.tb_next
+    traceback.print_exception(type(error), error, frame)
+
+
 def _run_script(options, device: str) -> None:
-    """Runs the script on a device, up to its last step; its SystemExit is its end."""
-    with open(options.script, encoding="utf-8") as file:
-        text = file.read()
+    """Runs the script on a device, up to its last step; its SystemExit is its end. _Refused when it fails."""
+    text = _script_text(options.script)
     random.seed(options.seed)
     torch.manual_seed(options.seed)
     if "numpy" in sys.modules:
@@ -264,14 +308,19 @@ def _run_script(options, device: str) -> None:
             torch.set_default_device(device)
         with _OnDevice(device):
             if has_step:
-                runpy.run_path(options.script, run_name="__bisect__")["step"](device)
+                _call_step(options.script, device)
             else:
                 runpy.run_path(options.script, run_name="__main__")
     except SystemExit as error:
         if error.code not in (None, 0):
-            raise RuntimeError(f"{options.script} ended with {error.code} on {device}") from error
+            raise _Refused(f"{options.script} ended with {error.code!r} on {device}") from error
     except _Stop:
         return
+    except _Refused:
+        raise
+    except Exception as error:
+        _print_traceback(options.script, error)
+        raise _Refused(f"{options.script} failed on {device}: {type(error).__name__}: {error}") from error
     finally:
         steps.remove()
         if silent:
@@ -318,17 +367,38 @@ def _write_call(finding: Finding, folder: str) -> str:
     return path
 
 
+def _devices(text: str) -> list[str]:
+    """The two devices; _Refused unless both are there."""
+    devices = [d.strip() for d in text.split(",")]
+    if len(devices) != 2 or devices[0] == devices[1]:
+        raise _Refused(f"--devices {text}: two devices, for example cpu,npu")
+    for device in devices:
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise _Refused(f"--devices {text}: {device!r}: {str(error).splitlines()[0]}") from error
+    return devices
+
+
 def main(options) -> int:
     """Runs the command; returns the exit status."""
-    devices = [d.strip() for d in options.devices.split(",")]
-    if len(devices) != 2:
-        print(f"bisect: --devices {options.devices}: two devices, for example cpu,npu", file=sys.stderr)
+    try:
+        if not os.path.isfile(options.script):
+            raise _Refused(f"{options.script}: no such file")
+        import_h5py()
+        _script_text(options.script)
+        trusted, checked = _devices(options.devices)
+        try:
+            os.makedirs(options.out, exist_ok=True)
+        except OSError as error:
+            raise _Refused(f"--out {options.out}: {error.strerror}") from error
+        return _bisect(options, trusted, checked)
+    except (_Refused, DumpError) as error:
+        print(f"bisect: {error}", file=sys.stderr)
         return REFUSED
-    if not os.path.isfile(options.script):
-        print(f"bisect: {options.script}: no such file", file=sys.stderr)
-        return REFUSED
-    os.makedirs(options.out, exist_ok=True)
-    trusted, checked = devices
+
+
+def _bisect(options, trusted: str, checked: str) -> int:
     limits = {"rtol": options.rtol, "atol": options.atol}
     with tempfile.TemporaryDirectory(prefix="bisect_") as folder:
         reference = os.path.join(folder, "reference.h5")
@@ -359,8 +429,15 @@ def main(options) -> int:
         print(f"  result {finding.result}: {finding.text}")
         print(f"  module: {finding.module}")
         print(f"  source: {finding.source}")
-        print(f"  inputs already off: {_inputs_off(finding, reference, limits)}")
+        try:
+            off = _inputs_off(finding, reference, limits)
+        except (ReadError, ValueError) as error:
+            off = f"unknown: {error}"
+        print(f"  inputs already off: {off}")
         print(f"  {sink.compared - 1} operators before it agree")
-        test = write_unittest(_write_call(finding, folder), finding.path, options.out, (trusted, checked))
+        try:
+            test = write_unittest(_write_call(finding, folder), finding.path, options.out, (trusted, checked))
+        except (RuntimeError, ValueError, LookupError, OSError) as error:
+            test = f"none: {error}"
         print(f"  test: {test}")
     return DIFFERS

@@ -30,10 +30,37 @@ def _of_rank(path: str, rank: int) -> str:
     return path if rank == 0 else f"{stem}_rank{rank}{suffix}"
 
 
+def _path(name: str, value) -> str:
+    """The argument as a path; RuntimeError when it is none."""
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        raise RuntimeError(f"torch.utils.dumper: {name}={value!r} is not a path") from None
+    if "\0" in path:
+        raise RuntimeError(f"torch.utils.dumper: {name}={value!r}: a path holds no null character")
+    return path
+
+
+def _accept(wanted):
+    """The argument `filter` as a function of the name, or None."""
+    if wanted is None or callable(wanted):
+        return wanted
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(names, (list, tuple, set, frozenset)) or not all(isinstance(name, str) for name in names):
+        raise RuntimeError(
+            f"torch.utils.dumper: filter={wanted!r}: a list of operators' names, such as ['conv*'], or a function"
+        )
+    return lambda name: any(fnmatch.fnmatchcase(name, pattern) for pattern in names)
+
+
+def _same_file(a: str, b: str) -> bool:
+    return os.path.realpath(a) == os.path.realpath(b) or os.path.exists(b) and os.path.samefile(a, b)
+
+
 def _dump_file(dump_path, rank: int) -> str:
     """The file that `dump_path` (a file, a directory or None) stands for; RuntimeError for a missing directory."""
     global _dated
-    path = os.fspath(dump_path) if dump_path else "."
+    path = _path("dump_path", dump_path) if dump_path else "."
     if os.path.isdir(path):
         _dated += 1
         stamp = time.strftime("%Y%m%d%H%M%S")
@@ -74,7 +101,7 @@ class dumper:
 
     Raises:
         RuntimeError: two modes at once, a block inside a block, a missing directory, a file that cannot be read as a
-            dump, equal paths, h5py missing, or a disk that is full (naming operator and path).
+            dump, equal paths, a filter that is none, h5py missing, or a disk that is full (naming operator and path).
 
     Attributes:
         path: the file written, None while there is none.
@@ -110,10 +137,10 @@ class dumper:
         self._step = 1
         self._session = self._writer = self._reader = self._sink = None
         self._summary_only, self._progress = summary_only, progress
-        self._filter = filter
+        self._accept = _accept(filter)
         self._dump_path = dump_path
         self._acl = load_with_acl_dump
-        load_file_path = os.fspath(load_file_path) if load_file_path else None
+        load_file_path = _path("load_file_path", load_file_path) if load_file_path else None
         chosen = [
             n for n, v in (("use_dump", use_dump), ("use_load", use_load), ("check_overflow", check_overflow)) if v
         ]
@@ -142,11 +169,11 @@ class dumper:
         if load_file_path:
             own = _of_rank(load_file_path, rank)
             self._source = own if os.path.exists(own) else load_file_path
-            if os.path.realpath(self._source) == os.path.realpath(self._target):
-                raise RuntimeError(f"torch.utils.dumper: dump_path and load_file_path are the same file {self._source}")
             from ._reader import Reader
 
             Reader(self._source).close()  # so that a bad file is named here
+            if _same_file(self._source, self._target):
+                raise RuntimeError(f"torch.utils.dumper: dump_path and load_file_path are the same file {self._source}")
         if load_with_acl_dump:
             from ._acl import check
 
@@ -217,17 +244,11 @@ class dumper:
         self._session = Session(
             self._sink,
             regions=regions,
-            accept=self._accept(),
+            accept=self._accept,
             sequence=self._writer.last_sequence() if again else None,
             index=self._writer.last_index() if again else 0,
         )
         self._session.start()
-
-    def _accept(self):
-        if self._filter is None or callable(self._filter):
-            return self._filter
-        names = [self._filter] if isinstance(self._filter, str) else list(self._filter)
-        return lambda name: any(fnmatch.fnmatchcase(name, pattern) for pattern in names)
 
     def _make_writer(self, regions: bool):
         import torch
@@ -261,6 +282,8 @@ class dumper:
             self.operators, self.bytes_written = self._writer.operators, self._writer.bytes_written
             try:
                 self._writer.close(self._session.index if self._session is not None else None)
+            except DumpError as error:
+                failed = error
             except (OSError, RuntimeError, ValueError) as error:
                 failed = DumpError(f"torch.utils.dumper: closing {self._writer.path} failed: {error}")
         if self._reader is not None:

@@ -12,7 +12,7 @@ import os
 
 
 class CommittedFile:
-    """A file object for h5py; only one thread uses it at a time. Raises OSError as the system does.
+    """A file object for h5py; only one thread uses it at a time. `error` says that the disk refused a write.
 
     Args:
         path: the file.
@@ -25,6 +25,7 @@ class CommittedFile:
         self._committed = self._end if keep else 0
         self._place = 0
         self._late: dict[int, bytes] = {}  # offset -> bytes that replace committed ones
+        self.error: OSError | None = None  # why the disk refused a write
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Sets the position."""
@@ -41,11 +42,16 @@ class CommittedFile:
         start = self._place
         self._place += len(view)
         self._end = max(self._end, self._place)
+        if self.error is not None:
+            return len(view)
         if start < self._committed:
             self._late.pop(start, None)  # the newest write comes last in the order
             self._late[start] = bytes(view)
         else:
-            self._put(view, start)
+            try:
+                self._put(view, start)
+            except OSError as error:  # h5py's C code cannot take it; the writer asks after each of its calls
+                self.abandon(error)
         return len(view)
 
     def _put(self, view, start: int) -> None:
@@ -76,15 +82,25 @@ class CommittedFile:
     def truncate(self, size: int | None = None) -> int:
         """Sets the end; the disk is told when the file is closed, or when it grows."""
         self._end = self._place if size is None else size
-        if self._end > os.fstat(self._fd).st_size:
-            os.ftruncate(self._fd, self._end)
+        if self.error is None and self._end > os.fstat(self._fd).st_size:
+            try:
+                os.ftruncate(self._fd, self._end)
+            except OSError as error:
+                self.abandon(error)
         return self._end
 
     def flush(self) -> None:
         """Nothing: see `commit`."""
 
+    def abandon(self, error: OSError) -> None:
+        """A write has failed: the file stays what it was at the last commit, and takes nothing more."""
+        self.error = error
+        self._late = {}
+
     def commit(self) -> None:
         """Replaces the old bytes: what has been written since the last commit is now part of the file."""
+        if self.error is not None:
+            return
         late, self._late = self._late, {}
         for start, data in late.items():
             self._put(memoryview(data), start)
@@ -96,7 +112,7 @@ class CommittedFile:
             return
         try:
             self.commit()
-            os.ftruncate(self._fd, self._end)
+            os.ftruncate(self._fd, self._end if self.error is None else self._committed)
         finally:
             os.close(self._fd)
             self._fd = -1

@@ -1,12 +1,18 @@
 # Reads dump files back into tensors and arguments: for `use_load`, for replay, and for whoever looks at one.
 """Reader of dump files."""
 
+import contextlib
+import os
 import threading
 
 import torch
 
 from . import _calls, _values
 from ._writer import import_h5py
+
+
+class ReadError(RuntimeError):
+    """A dump file is damaged, or not one; the text names file and place."""
 
 
 class Reader:
@@ -23,18 +29,39 @@ class Reader:
         try:
             self._file = h5py.File(path, "r")
         except OSError as error:
-            raise RuntimeError(f"torch.utils.dumper: {path} cannot be read as a dump file: {error}") from error
-        if not any(isinstance(item, h5py.Group) for item in self._file.values()):
+            reason = os.strerror(error.errno) if error.errno else error
+            raise RuntimeError(f"torch.utils.dumper: {path} cannot be read as a dump file: {reason}") from error
+        try:
+            with self.errors("/"):
+                self._calls = {place: int(call.attrs.get("Index", 0)) for place, call in self._find_calls(h5py.Group)}
+                self.with_regions = self._with_regions()
+            if not self._calls:
+                raise RuntimeError(f"torch.utils.dumper: {path} holds no operators (groups /op/seqid/)")
+        except RuntimeError:
             self._file.close()
-            raise RuntimeError(f"torch.utils.dumper: {path} holds no operators (groups /op/seqid/)")
-        self.with_regions = self._with_regions()
+            raise
+
+    @contextlib.contextmanager
+    def errors(self, where: str):
+        """Turns what h5py raises for damaged or foreign content into a ReadError."""
+        try:
+            yield
+        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+            raise ReadError(f"torch.utils.dumper: {self.path}: {where} cannot be read as a dump's: {error}") from error
+
+    def _find_calls(self, kind):
+        for name in self._file:
+            group = self._file.get(name)  # None behind a broken link
+            for seqid in group if isinstance(group, kind) else ():
+                call = group.get(seqid)
+                if seqid.isdecimal() and isinstance(call, kind) and isinstance(call.get("input"), kind):
+                    yield f"/{name}/{seqid}", call
 
     def _with_regions(self) -> bool:
         """Whether Note [Regions] was in force; a file that h5copy made has only its groups' attributes."""
         if "Regions" in self._file.attrs:
             return bool(self._file.attrs["Regions"])
-        calls = (call for group in self._file.values() if hasattr(group, "values") for call in group.values())
-        return all(call.attrs.get("Regions", 1) for call in calls)
+        return all(self._file[place].attrs.get("Regions", 1) for place in self._calls)
 
     def close(self) -> None:
         """Closes the file."""
@@ -49,18 +76,14 @@ class Reader:
 
     def operators(self) -> list[str]:
         """Paths of all calls, in the order in which they were made."""
-        found = []
-        for name, group in self._file.items():
-            for seqid, call in group.items():
-                if seqid.isdigit():
-                    found.append((int(call.attrs.get("Index", 0)), f"/{name}/{seqid}"))
-        return [path for _, path in sorted(found)]
+        return [path for _, path in sorted((index, path) for path, index in self._calls.items())]
 
     def call(self, path: str):
         """The recorded call of `/op/seqid`, or None."""
-        with self._lock:
-            group = self._file.get(path)
-            return None if group is None or "input" not in group else Call(self, path, group)
+        if path not in self._calls:
+            return None
+        with self._lock, self.errors(path):
+            return Call(self, path, self._file[path])
 
 
 class Call:
@@ -69,20 +92,25 @@ class Call:
     def __init__(self, reader: Reader, path: str, group) -> None:
         self.path, self._reader, self._group = path, reader, group
 
+    @contextlib.contextmanager
+    def _reading(self, *parts: str):
+        with self._reader._lock, self._reader.errors("/".join((self.path, *parts))):
+            yield
+
     @property
     def attributes(self) -> dict:
         """The group's attributes: Index, Overload, Phase, Step, ..."""
-        with self._reader._lock:
+        with self._reading():
             return dict(self._group.attrs)
 
     def names(self, part: str = "input") -> list[str]:
         """Names of the arguments or results."""
-        with self._reader._lock:
+        with self._reading(part):
             return list(self._group[part])
 
     def header(self, name: str, part: str = "input"):
         """(shape, dtype name) of a tensor with data, else None."""
-        with self._reader._lock:
+        with self._reading(part, name):
             item = self._group[part].get(name)
             if item is None or "DataType" not in item.attrs or "Summary" in item.attrs or item.shape is None:
                 return None
@@ -91,7 +119,7 @@ class Call:
 
     def attribute(self, name: str, key: str, part: str = "input", default=None):
         """One attribute of a data set."""
-        with self._reader._lock:
+        with self._reading(part, name):
             return self._group[part][name].attrs.get(key, default)
 
     def value(self, name: str, part: str = "input", device=None):
@@ -100,18 +128,19 @@ class Call:
         Raises:
             ValueError: the file does not hold the value (summary, sparse or meta tensor, unknown type).
         """
-        with self._reader._lock:
+        with self._reading(part, name):
             item = self._group[part][name]
             attrs = dict(item.attrs)
             data = item[()] if item.shape is not None else None
-        if "DataType" not in attrs:
-            return _values.decode(attrs["Type"], data, device)
+            if "DataType" not in attrs:
+                return _values.decode(attrs["Type"], data, device)
         if data is None or "Summary" in attrs:
             raise ValueError(f"{self._reader.path}: {self.path}/{part}/{name} was recorded without its values")
-        tensor = _values.from_numpy(data, attrs["DataType"])
+        with self._reading(part, name):
+            tensor, strides = _values.from_numpy(data, attrs["DataType"]), attrs["Stride"]
         if device is not None:
             tensor = tensor.to(device)
-        return _values.with_strides(tensor, attrs["Stride"])
+        return _values.with_strides(tensor, strides)
 
     def arguments(self, device=None, requires_grad: bool = False):
         """(OpOverload, args, kwargs) to make the call again.
@@ -121,7 +150,11 @@ class Call:
         Raises:
             LookupError: this torch lacks the operator. ValueError: a value was not kept.
         """
-        overload = self.attributes["Overload"]
+        overload = self.attributes.get("Overload")
+        if overload is None:
+            raise ReadError(
+                f"torch.utils.dumper: {self._reader.path}: {self.path} does not say which overload it is of"
+            )
         func = _calls.resolve(overload)
         names = set(self.names())
         made: dict[str, object] = {}

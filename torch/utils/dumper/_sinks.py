@@ -6,6 +6,7 @@ import contextlib
 import torch
 
 from . import _calls, _values
+from ._reader import ReadError
 from ._replay import all_results, region_backward
 
 
@@ -117,6 +118,13 @@ class LoadSink(DumpSink):
 
     def _find(self, call, path: str, values):
         """name -> loaded tensor on the argument's device, or None if the call cannot be fed from the file."""
+        try:
+            return self._read(call, path, values)
+        except (ReadError, ValueError) as error:
+            self._problem(path, str(error))
+            return None
+
+    def _read(self, call, path: str, values):
         recorded = self.reader.call(path)
         if recorded is None:
             if call.name not in _calls.ACROSS_DEVICES:  # a script moves its data on one device only

@@ -2,6 +2,7 @@
 """Writer of single-operator unit tests."""
 
 import base64
+import cmath
 import io
 import os
 import zlib
@@ -43,6 +44,11 @@ def as_recorded(value, stride, requires_grad):
     return value.requires_grad_(requires_grad)
 
 
+def wide(value):
+    """The value in float64; a complex one as pairs."""
+    return torch.view_as_real(value.resolve_conj()).double() if value.is_complex() else value.double()
+
+
 class Test{title}(unittest.TestCase):
     """{overload} gives the same on {devices}."""
 
@@ -64,9 +70,10 @@ class Test{title}(unittest.TestCase):
         self.assertEqual(len(expected), len(found))
         for i, (e, f) in enumerate(zip(expected, found)):
             self.assertEqual((e.shape, e.dtype), (f.shape, f.dtype))
-            same = torch.isfinite(e.double()) == torch.isfinite(f.double())
+            e, f = wide(e), wide(f)
+            same = torch.isfinite(e) == torch.isfinite(f)
             self.assertTrue(bool(same.all()), f"result {{i}}: NaN or Inf on one side only")
-            e, f = e.double().nan_to_num(), f.double().nan_to_num()
+            e, f = e.nan_to_num(), f.nan_to_num()
             distance, largest = (f - e).norm().item(), (f - e).abs().max().item() if e.numel() else 0.0
             if largest > {atol}:
                 relative = distance / max(e.norm().item(), 1e-300)
@@ -85,8 +92,10 @@ def _literal(value, device_argument: bool) -> str:
         return "device"
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
         return str(value)
-    if isinstance(value, float):
-        return f'float("{value}")' if value != value or value in (float("inf"), float("-inf")) else repr(value)
+    if isinstance(value, (float, complex)):
+        return repr(value) if cmath.isfinite(value) else f'{type(value).__name__}("{value}")'
+    if isinstance(value, list):
+        return f"[{', '.join(_literal(item, False) for item in value)}]"
     return repr(value)
 
 
@@ -103,9 +112,12 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
         The path of the test. Data of more than 24 MB, compressed, goes to a `.bin` file beside it.
 
     Raises:
-        RuntimeError: no such call, or it draws random numbers. ValueError: the file does not hold the arguments.
+        RuntimeError: no such call, or it draws random numbers. ValueError: the file does not hold the arguments, or
+            devices are not two. OSError: the test cannot be written.
     """
     operator = "/" + operator.strip("/")
+    if isinstance(devices, str) or len(devices) != 2:
+        raise ValueError(f"torch.utils.dumper: devices={devices!r}: two devices, such as ('cpu', 'npu')")
     with Reader(path) as reader:
         call = reader.call(operator)
         if call is None:

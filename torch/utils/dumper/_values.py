@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 # Dtypes that numpy lacks, and the integers of the same size that hold their bits.
-_BITS = {torch.bfloat16: torch.int16}
-for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
+_BITS = {torch.bfloat16: torch.int16, torch.bits16: torch.int16}
+_BYTES = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
+for _name in f"{_BYTES} bits8 bits1x8 bits2x4 bits4x2".split():
     if hasattr(torch, _name):
         _BITS[getattr(torch, _name)] = torch.uint8
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -58,12 +59,35 @@ def tensor_kind(tensor: torch.Tensor) -> str:
     """What goes into the attribute Type."""
     if tensor.layout is not torch.strided:
         return str(tensor.layout).removeprefix("torch.")
+    if tensor.is_nested:
+        return "nested"
+    if not _is_plain(tensor):
+        return type(tensor).__name__
     return "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
 
 
 def storable(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has values that can be read: not meta, not sparse, not quantized."""
-    return tensor.layout is torch.strided and tensor.device.type != "meta" and not tensor.is_quantized
+    """Whether the tensor has values that can be read: not meta, sparse, nested, quantized, or made up in Python."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return False
+    return not tensor.is_quantized and not tensor.is_nested and _is_plain(tensor)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether there is memory behind the tensor; fake tensors and wrappers are Python objects with a shape."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return True
+    return not torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+
+
+def shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The sizes, -1 for symbolic ones; () for nested tensors."""
+    return () if tensor.is_nested else tuple(n if type(n) is int else -1 for n in tensor.shape)
+
+
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has strides that are plain numbers."""
+    return tensor.layout is torch.strided and not tensor.is_nested and all(type(n) is int for n in tensor.stride())
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -29,7 +29,7 @@ def import_h5py():
     try:
         import h5py
     except ImportError as error:
-        raise RuntimeError(
+        raise DumpError(
             "torch.utils.dumper needs h5py: pip install h5py (part of the extra torch[npu-tools])"
         ) from error
     return h5py
@@ -57,6 +57,7 @@ class Writer:
         self.bytes_written = self._since_check = 0
         self.operators = 0
         self._lock = threading.RLock()
+        self._failure: DumpError | None = None  # the disk refused a write; the file ends at the last commit
         self._shown = 0.0
         self._committed = 0.0
         try:
@@ -78,9 +79,16 @@ class Writer:
         self._types = {}
         for name, value in attributes.items():
             self._file.attrs[name] = value
-        with self._errors("the head"):
-            self._free_space("the head")
-            self._commit()
+        try:
+            with self._errors("the head"):
+                self._free_space("the head")
+                self._commit()
+        except DumpError:
+            self._file.close()
+            self._disk.close()
+            if not append:
+                os.unlink(path)
+            raise
 
     def last_index(self) -> int:
         """The number of operators that the file holds already."""
@@ -136,21 +144,29 @@ class Writer:
             self._file[where].attrs[key] = value
 
     def close(self, count: int | None = None) -> None:
-        """Closes the file; `count` is the number of operators in it. Does nothing the second time."""
+        """Closes the file; `count` is the number of operators in it. Does nothing the second time.
+
+        Raises DumpError again when the disk has refused a write, in case that the script went on.
+        """
         with self._lock:
             if not self._file:
                 return
             if self.progress and self._shown:
                 sys.stderr.write("\r\x1b[K")
             try:
-                if count is not None:
-                    self._file.attrs["Operators"] = count
-                self._commit()
+                if self._disk.error is None:
+                    if count is not None:
+                        self._file.attrs["Operators"] = count
+                    self._commit()
             finally:
                 try:
                     self._file.close()
                 finally:
                     self._disk.close()
+            if self._failure is None and self._disk.error is not None:
+                raise self._disk.error
+            if self._failure is not None:
+                raise self._failure
 
     def _commit(self) -> None:
         self._file.flush()
@@ -205,10 +221,10 @@ class Writer:
         self._attribute(dataset, "DataType", _values.dtype_name(tensor.dtype))
         self._attribute(dataset, "FormatType", _values.format_name(tensor))
         self._attribute(dataset, "Type", _values.tensor_kind(tensor))
-        self._attribute(dataset, "Stride", tensor.stride() if tensor.layout is torch.strided else ())
+        self._attribute(dataset, "Stride", tensor.stride() if _values.has_strides(tensor) else ())
         self._attribute(dataset, "RequiresGrad", int(tensor.requires_grad))
         if data is None or self.summary_only:
-            self._attribute(dataset, "Shape", tuple(tensor.shape))
+            self._attribute(dataset, "Shape", _values.shape(tensor))
         if data is not None and self.summary_only:
             self._attribute(dataset, "Summary", ",".join(_values.STATISTICS))
         if same_as:
@@ -222,12 +238,17 @@ class _Errors:
         self.writer, self.where = writer, where
 
     def __enter__(self) -> None:
-        return None
+        if self.writer._failure is not None:
+            raise self.writer._failure
 
     def __exit__(self, kind, error, traceback) -> None:
+        error = self.writer._disk.error if error is None else error
         if isinstance(error, DumpError) or not isinstance(error, (OSError, RuntimeError, ValueError)):
             return
         written = size_text(self.writer.bytes_written)
-        raise DumpError(
+        failure = DumpError(
             f"torch.utils.dumper: writing {self.where} to {self.writer.path} failed after {written}: {error}"
-        ) from error
+        )
+        if isinstance(error, OSError):
+            self.writer._failure = failure
+        raise failure from error

@@ -159,7 +159,8 @@ def _to(value, device):
     if isinstance(value, dict):
         return {key: _to(item, device) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_to(item, device) for item in value)
+        items = [_to(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
@@ -179,6 +180,8 @@ def compare_network(model, *inputs, devices=("cpu", "npu"), limit: float = 1e-4,
     Returns:
         One Difference per tensor, in the order of the run; ``passed`` says whether it is within the limit.
     """
+    if isinstance(devices, str) or len(devices) != 2:
+        raise ValueError(f"compare_network: devices={devices!r}: two devices, such as ('cpu', 'npu')")
     there = dict(_record(model, inputs, devices[0]))
     rows = []
     for key, value in _record(model, inputs, devices[1]):

@@ -275,4 +275,11 @@ aclError aclopSetCompileFlag(aclOpCompileFlag flag) {
 
 int32_t aclsimIsOpSupported(const char* type) { return type && find_op(type) != nullptr; }
 
+// One line for each operator type: its name, least and most inputs, least and most outputs, "name:kind" of each
+// attribute, and the names of those that are required; between tabs, lists with spaces, -1 for any number.
+const char* aclsimListOps() {
+  static const std::string list = list_ops();
+  return list.c_str();
+}
+
 }  // namespace acl_sim::api

@@ -39,8 +39,9 @@ const char* attr_kind(const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::IntType:
     case TypeKind::SymIntType:
-    case TypeKind::ScalarTypeType:
       return ":int";
+    case TypeKind::ScalarTypeType:
+      return ":dtype";
     case TypeKind::BoolType:
       return ":bool";
     case TypeKind::StringType:
@@ -186,12 +187,29 @@ class Reader {
 AtenOp::AtenOp(const char* type, const char* overload, void (*run)(OpContext&)) : op_(find(overload)) {
   OpDef& def = register_op(type);
   std::vector<std::string> attrs;
+  int inputs = 0, outputs = 0;
+  bool listed_inputs = false, listed_outputs = false;
   for (const c10::Argument& argument : op_.schema().arguments()) {
-    if (is_left_out(argument)) continue;
     const c10::Type& type_of = inner(*argument.real_type());
-    if (const char* kind = attr_kind(type_of)) attrs.push_back(argument.name() + kind);
+    const bool list = type_of.kind() == TypeKind::ListType;
+    if (is_written(argument)) (list ? listed_outputs = true : ++outputs);
+    if (is_left_out(argument)) continue;
+    const char* kind = attr_kind(type_of);
+    if (kind) attrs.push_back(argument.name() + kind);
+    if (list) {
+      const TypeKind element = inner(*type_of.castRaw<c10::ListType>()->getElementType()).kind();
+      listed_inputs = listed_inputs || element == TypeKind::TensorType || element == TypeKind::FloatType ||
+                      element == TypeKind::NumberType;
+    } else if (!kind) {
+      ++inputs;
+    }
   }
-  def.inputs(0, kManyInputs).outputs(0, kManyInputs).dtypes(kAllTypes).attrs(std::move(attrs)).ai_cpu().run(run);
+  for (const c10::Argument& result : op_.schema().returns()) {
+    if (result.alias_info() != nullptr) continue;
+    (result.type()->kind() == TypeKind::TensorType ? ++outputs : listed_outputs = true);
+  }
+  def.inputs(inputs, listed_inputs ? kManyInputs : inputs).outputs(outputs, listed_outputs ? kManyInputs : outputs);
+  def.dtypes(kAllTypes).attrs(std::move(attrs)).ai_cpu().run(run);
 }
 
 torch::jit::Stack AtenOp::call(OpContext& c) const {

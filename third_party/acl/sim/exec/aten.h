@@ -44,4 +44,11 @@ class AtenOp {
   static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, \
                                              [](::acl_sim::OpContext& c) { FN(c, aten_##TYPE.call(c)); })
 
+// As SIM_ATEN, after CHECK(OpContext&) has found that the operands are in range.
+#define SIM_ATEN_CHECKED(TYPE, OVERLOAD, CHECK)                                             \
+  static const ::acl_sim::AtenOp aten_##TYPE(#TYPE, OVERLOAD, [](::acl_sim::OpContext& c) { \
+    CHECK(c);                                                                               \
+    aten_##TYPE.run(c);                                                                     \
+  })
+
 }  // namespace gnu::visibility("hidden")

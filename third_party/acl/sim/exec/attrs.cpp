@@ -38,6 +38,16 @@ std::string join(const std::vector<T>& values) {
   return text + "]";
 }
 
+// Attributes are fp32. What is computed in fp64 takes the decimal number that the attribute stands for (1e-5, 0.1), not
+// the digits that fp32 adds to it.
+double decimal(float value) {
+  char digits[64];
+  double result = value;
+  const auto written = std::to_chars(digits, digits + sizeof digits, value);
+  std::from_chars(digits, written.ptr, result);
+  return result;
+}
+
 std::string value_text(const Entry& entry) {
   switch (entry.type) {
     case AttrType::Bool:
@@ -110,18 +120,11 @@ int64_t CompiledAttrs::integer(std::string_view name, int64_t otherwise) const {
   return one<int64_t>(*entry);
 }
 
-// Attributes are fp32. What is computed in fp64 takes the decimal number that the attribute stands for (1e-5, 0.1), not
-// the digits that fp32 adds to it.
 double CompiledAttrs::real(std::string_view name, double otherwise) const {
   const Entry* entry = find(name);
   if (!entry) return otherwise;
   if (entry->type != AttrType::Float) refuse(*entry, "float");
-  const float value = one<float>(*entry);
-  char digits[64];
-  double decimal = value;
-  const auto written = std::to_chars(digits, digits + sizeof digits, value);
-  std::from_chars(digits, written.ptr, decimal);
-  return decimal;
+  return decimal(one<float>(*entry));
 }
 
 std::string CompiledAttrs::text(std::string_view name, const std::string& otherwise) const {
@@ -143,7 +146,9 @@ std::vector<double> CompiledAttrs::reals(std::string_view name, std::vector<doub
   const Entry* entry = find(name);
   if (!entry) return otherwise;
   if (entry->type != AttrType::ListFloat) refuse(*entry, "floats");
-  return many<float, double>(*entry);
+  std::vector<double> values = many<float, double>(*entry);
+  for (double& value : values) value = decimal(static_cast<float>(value));
+  return values;
 }
 
 std::string CompiledAttrs::describe() const {
@@ -173,7 +178,7 @@ void check_attrs(const OpDef& def, const CompiledAttrs& attrs) {
       if (declared.compare(0, colon, name) == 0) {
         const std::string wanted = colon == std::string::npos ? "" : declared.substr(colon + 1);
         const char* given = attr_type_name(entry.type);
-        if (!wanted.empty() && wanted != given && !(wanted == "int" && entry.type == AttrType::DataType)) {
+        if (!wanted.empty() && wanted != given) {
           throw Error(ACL_ERROR_GE_FAILURE, "attribute '" + name + "' is of type " + given + ", not " + wanted);
         }
         return;

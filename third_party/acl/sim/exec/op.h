@@ -174,6 +174,7 @@ constexpr int kManyInputs = 1 << 20;  // for dynamic-input operators such as Con
 // Adds an operator; the reference stays valid for the life of the process. A second definition of a type throws.
 OpDef& register_op(const char* type);
 const OpDef* find_op(std::string_view type);
+std::string list_ops();  // see aclsimListOps
 
 #define SIM_OP(TYPE) [[maybe_unused]] static ::acl_sim::OpDef& sim_op_##TYPE = ::acl_sim::register_op(#TYPE)
 

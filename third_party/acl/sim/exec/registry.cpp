@@ -32,4 +32,22 @@ const OpDef* find_op(std::string_view type) {
   return found == table().end() ? nullptr : found->second.get();
 }
 
+std::string list_ops() {
+  std::string lines;
+  const auto number = [&](int n) { lines += '\t' + std::to_string(n >= kManyInputs ? -1 : n); };
+  const auto list = [&](const std::vector<std::string>& names) {
+    for (size_t i = 0; i < names.size(); ++i) lines += (i ? " " : "") + names[i];
+  };
+  for (const auto& [type, op] : table()) {
+    lines += type;
+    for (const int n : {op->min_inputs, op->max_inputs, op->min_outputs, op->max_outputs}) number(n);
+    lines += '\t';
+    list(op->attr_names);
+    lines += '\t';
+    list(op->required_attrs);
+    lines += '\n';
+  }
+  return lines;
+}
+
 }  // namespace acl_sim

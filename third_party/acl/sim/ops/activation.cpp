@@ -33,7 +33,7 @@ ACTIVATION(HardSigmoid, kFloatTypes, at::cpu::hardsigmoid_out(y, x));
 ACTIVATION(HardSwish, kFloatTypes, at::cpu::hardswish_out(y, x));
 
 GRADIENT(ReluGrad, kRealTypes, at::cpu::threshold_backward_out(y, g, x, 0));
-GRADIENT(SwishGrad, kFloatAndComplex, at::cpu::silu_backward_out(y, g, x));
+GRADIENT(SiluGrad, kFloatAndComplex, at::cpu::silu_backward_out(y, g, x));
 GRADIENT(HardSigmoidGrad, kFloatTypes, at::cpu::hardsigmoid_backward_out(y, g, x));
 // Both take the activation's result first, then the gradient.
 GRADIENT(SigmoidGrad, kFloatAndComplex, at::cpu::sigmoid_backward_out(y, x, g));
@@ -61,14 +61,14 @@ void gelu(OpContext& c) {
   Tensor y = out_for(c, x);
   at::cpu::gelu_out(y, x, c.attrs().text("approximate", "none"));
 }
-SIM_OP(Gelu).inputs(1).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu);
+SIM_OP(GeluV2).inputs(1).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu);
 
 void gelu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
   at::cpu::gelu_backward_out(y, g, x, c.attrs().text("approximate", "none"));
 }
-SIM_OP(GeluGrad).inputs(2).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu_grad);
+SIM_OP(GeluGradV2).inputs(2).dtypes(kFloatTypes).attrs({"approximate:str"}).run(gelu_grad);
 
 // x, threshold, value
 void threshold(OpContext& c) {
@@ -81,98 +81,112 @@ SIM_OP(ThresholdV2).inputs(3).dtypes(kRealTypes).run(threshold);
 void threshold_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::threshold_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::threshold_backward_out(y, g, x, c.attrs().real("threshold", 0));
 }
-SIM_OP(ThresholdGradV2D).inputs(3).dtypes(kRealTypes).run(threshold_grad);
+SIM_OP(ThresholdGradV2D)
+    .inputs(2)
+    .dtypes(kRealTypes)
+    .attrs({"threshold:float"})
+    .require({"threshold"})
+    .run(threshold_grad);
 
-// x, alpha, scale, input_scale
+const std::vector<std::string> kElu = {"alpha:float", "scale:float", "input_scale:float"};
 void elu(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::elu_out(y, x, c.in_scalar(1), c.in_scalar(2), c.in_scalar(3));
+  const Attrs& a = c.attrs();
+  at::cpu::elu_out(y, x, a.real("alpha", 1), a.real("scale", 1), a.real("input_scale", 1));
 }
-SIM_OP(Elu).inputs(4).dtypes(kFloatTypes).run(elu);
+SIM_OP(Elu).inputs(1).dtypes(kFloatTypes).attrs(kElu).run(elu);
 
 void elu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::elu_backward_out(y, g, c.in_scalar(2), c.in_scalar(3), c.in_scalar(4), c.attrs().boolean("is_result", false),
-                            x);
+  const Attrs& a = c.attrs();
+  at::cpu::elu_backward_out(y, g, a.real("alpha", 1), a.real("scale", 1), a.real("input_scale", 1),
+                            a.boolean("is_result", false), x);
 }
-SIM_OP(EluGradV2).inputs(5).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(elu_grad);
+SIM_OP(EluGradV2)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"alpha:float", "scale:float", "input_scale:float", "is_result:bool"})
+    .run(elu_grad);
 
 void leaky_relu(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::leaky_relu_out(y, x, c.in_scalar(1));
+  at::cpu::leaky_relu_out(y, x, c.attrs().real("negative_slope", 0));
 }
-SIM_OP(LeakyRelu).inputs(2).dtypes(kFloatTypes).run(leaky_relu);
+SIM_OP(LeakyRelu).inputs(1).dtypes(kFloatTypes).attrs({"negative_slope:float"}).run(leaky_relu);
 
+// The features may be the activation's result: a slope that is not negative keeps the sign.
 void leaky_relu_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::leaky_relu_backward_out(y, g, x, c.in_scalar(2), c.attrs().boolean("is_result", false));
+  at::cpu::leaky_relu_backward_out(y, g, x, c.attrs().real("negative_slope", 0), false);
 }
-SIM_OP(LeakyReluGrad).inputs(3).dtypes(kFloatTypes).attrs({"is_result:bool"}).run(leaky_relu_grad);
+SIM_OP(LeakyReluGrad).inputs(2).dtypes(kFloatTypes).attrs({"negative_slope:float"}).run(leaky_relu_grad);
+
+const std::vector<std::string> kSoftplus = {"beta:float", "threshold:float"};
 
 void softplus(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::softplus_out(y, x, c.in_scalar(1), c.in_scalar(2));
+  at::cpu::softplus_out(y, x, c.attrs().real("beta", 1), c.attrs().real("threshold", 20));
 }
-SIM_OP(SoftplusV2).inputs(3).dtypes(kFloatTypes).run(softplus);
+SIM_OP(SoftplusV2).inputs(1).dtypes(kFloatTypes).attrs(kSoftplus).run(softplus);
 
 void softplus_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::softplus_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+  at::cpu::softplus_backward_out(y, g, x, c.attrs().real("beta", 1), c.attrs().real("threshold", 20));
 }
-SIM_OP(SoftplusV2Grad).inputs(4).dtypes(kFloatTypes).run(softplus_grad);
+SIM_OP(SoftplusV2Grad).inputs(2).dtypes(kFloatTypes).attrs(kSoftplus).run(softplus_grad);
 
 void hard_shrink(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::hardshrink_out(y, x, c.in_scalar(1));
+  at::cpu::hardshrink_out(y, x, c.attrs().real("lambd", 0.5));
 }
-SIM_OP(HardShrink).inputs(2).dtypes(kFloatTypes).run(hard_shrink);
+SIM_OP(HardShrink).inputs(1).dtypes(kFloatTypes).attrs({"lambd:float"}).run(hard_shrink);
 
 void hard_shrink_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::hardshrink_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::hardshrink_backward_out(y, g, x, c.attrs().real("lambd", 0.5));
 }
-SIM_OP(HardShrinkGrad).inputs(3).dtypes(kFloatTypes).run(hard_shrink_grad);
+SIM_OP(HardShrinkGrad).inputs(2).dtypes(kFloatTypes).attrs({"lambd:float"}).run(hard_shrink_grad);
 
 void soft_shrink(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::softshrink_out(y, x, c.in_scalar(1));
+  at::cpu::softshrink_out(y, x, c.attrs().real("lambd", 0.5));
 }
-SIM_OP(SoftShrink).inputs(2).dtypes(kFloatTypes).run(soft_shrink);
+SIM_OP(SoftShrink).inputs(1).dtypes(kFloatTypes).attrs({"lambd:float"}).run(soft_shrink);
 
 void soft_shrink_grad(OpContext& c) {
   const Tensor g = c.in_any(0), x = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::softshrink_backward_out(y, g, x, c.in_scalar(2));
+  at::cpu::softshrink_backward_out(y, g, x, c.attrs().real("lambd", 0.5));
 }
-SIM_OP(SoftShrinkGrad).inputs(3).dtypes(kFloatTypes).run(soft_shrink_grad);
+SIM_OP(SoftShrinkGrad).inputs(2).dtypes(kFloatTypes).attrs({"lambd:float"}).run(soft_shrink_grad);
 
-// gradient, x, least, most
+// Takes x, or the activation's result, first.
 void hardtanh_grad(OpContext& c) {
-  const Tensor g = c.in_any(0), x = c.in_any(1);
+  const Tensor x = c.in_any(0), g = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  at::cpu::hardtanh_backward_out(y, g, x, c.in_scalar(2), c.in_scalar(3));
+  at::cpu::hardtanh_backward_out(y, g, x, c.attrs().real("min_val", -1), c.attrs().real("max_val", 1));
 }
-SIM_OP(HardtanhGrad).inputs(4).dtypes(kRealTypes).run(hardtanh_grad);
+SIM_OP(HardtanhGrad).inputs(2).dtypes(kRealTypes).attrs({"min_val:float", "max_val:float"}).run(hardtanh_grad);
 
+// x, gradient; an eps below 0 is none
 void logit_grad(OpContext& c) {
-  const Tensor g = c.in_any(0), x = c.in_any(1);
+  const Tensor x = c.in_any(0), g = c.in_any(1);
   Tensor y = out_for(c, g, x);
-  std::optional<double> eps;
-  if (c.has_input(2)) eps = c.in_scalar(2).toDouble();
-  at::cpu::logit_backward_out(y, g, x, eps);
+  const double eps = c.attrs().real("eps", -1);
+  at::cpu::logit_backward_out(y, g, x, eps < 0 ? std::nullopt : std::optional<double>(eps));
 }
-SIM_OP(LogitGrad).inputs(2, 3).dtypes(kFloatTypes).run(logit_grad);
+SIM_OP(LogitGrad).inputs(2).dtypes(kFloatTypes).attrs({"eps:float"}).run(logit_grad);
 
 }  // namespace
 }  // namespace acl_sim

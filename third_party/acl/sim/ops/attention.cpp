@@ -22,7 +22,7 @@ void attention(OpContext& c) {
   c.set_out(0, out.transpose(1, 2));
   c.set_out(1, logsumexp.transpose(1, 2));
 }
-SIM_OP(FlashAttentionScore)
+SIM_OP(DotProductAttention)
     .inputs(5)
     .outputs(2)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes | dtype_bit(ACL_BOOL), kFloatTypes})
@@ -39,7 +39,7 @@ void attention_grad(OpContext& c) {
   c.set_out(1, dk.transpose(1, 2));
   c.set_out(2, dv.transpose(1, 2));
 }
-SIM_OP(FlashAttentionScoreGrad)
+SIM_OP(DotProductAttentionGrad)
     .inputs(8)
     .outputs(3)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes,

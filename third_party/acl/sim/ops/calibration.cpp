@@ -52,6 +52,7 @@ SIM_OP(IFMR)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kIntTypes})
     .attrs({"min_percentile:float", "max_percentile:float", "search_range:floats", "search_step:float",
             "with_offset:bool"})
+    .require({"min_percentile", "max_percentile", "search_range", "search_step", "with_offset"})
     .run(ifmr);
 
 }  // namespace

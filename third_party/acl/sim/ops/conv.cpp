@@ -180,8 +180,12 @@ void bias_add_grad_op(OpContext& c) {
   at::sum_out(db, dy, dims, false, db.scalar_type());
 }
 
-const std::vector<std::string> kAttrs = {"strides:ints",    "pads:ints",    "dilations:ints",     "groups:int",
-                                         "data_format:str", "offset_x:int", "output_padding:ints"};
+const std::vector<std::string> kAttrs = {"strides:ints", "pads:ints",       "dilations:ints",
+                                         "groups:int",   "data_format:str", "offset_x:int"};
+const std::vector<std::string> kTransposeAttrs = {"strides:ints",    "pads:ints",    "dilations:ints",     "groups:int",
+                                                  "data_format:str", "offset_x:int", "output_padding:ints"};
+const std::vector<std::string> kGradAttrs = {"strides:ints", "pads:ints", "dilations:ints", "groups:int",
+                                             "data_format:str"};
 const DtypeSet kForward = kFloatTypes | dtype_bit(ACL_INT64);
 const std::vector<DtypeSet> kSizeFirst = {kIntTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes};
 const std::vector<DtypeSet> kSizeSecond = {kFloatTypes, kIntTypes, kFloatTypes};
@@ -191,42 +195,42 @@ SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})
-    .attrs(kAttrs)
+    .attrs(kTransposeAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_transpose_op);
 SIM_OP(Conv3DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})
-    .attrs(kAttrs)
+    .attrs(kTransposeAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_transpose_op);
 SIM_OP(Conv2DBackpropInput)
     .inputs(3)
     .dtypes(kSizeFirst)
-    .attrs(kAttrs)
+    .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_backprop_input_op);
 SIM_OP(Conv3DBackpropInput)
     .inputs(3)
     .dtypes(kSizeFirst)
-    .attrs(kAttrs)
+    .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_backprop_input_op);
 SIM_OP(Conv2DBackpropFilter)
     .inputs(3)
     .dtypes(kSizeSecond)
-    .attrs(kAttrs)
+    .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_backprop_filter_op);
 SIM_OP(Conv3DBackpropFilter)
     .inputs(3)
     .dtypes(kSizeSecond)
-    .attrs(kAttrs)
+    .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_backprop_filter_op);

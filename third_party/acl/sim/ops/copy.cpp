@@ -70,7 +70,12 @@ void concat(OpContext& c) {
   Tensor y = c.out(0);
   at::cpu::cat_out(y, parts, c.attrs().integer("concat_dim", 0));
 }
-SIM_OP(ConcatD).inputs(1, kManyInputs).dtypes(kAllTypes).attrs({"concat_dim:int", "N:int"}).run(concat);
+SIM_OP(ConcatD)
+    .inputs(1, kManyInputs)
+    .dtypes(kAllTypes)
+    .attrs({"concat_dim:int", "N:int"})
+    .require({"concat_dim"})
+    .run(concat);
 
 void pack(OpContext& c) {
   std::vector<Tensor> parts;
@@ -105,9 +110,7 @@ void zeros(OpContext& c) {
     std::memset(y.mutable_data_ptr(), 0, bytes);
   }
 }
-SIM_OP(ZerosLike).inputs(0, 1).dtypes(kAllTypes).run(zeros);
-void ones(OpContext& c) { c.out(0).fill_(1); }
-SIM_OP(OnesLike).inputs(0, 1).dtypes(kAllTypes).run(ones);
+SIM_OP(ZerosLike).inputs(1).dtypes(kAllTypes).run(zeros);
 
 // start, limit, delta
 void range(OpContext& c) {

@@ -44,6 +44,7 @@ SIM_OP(BoundingBoxDecode)
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"means:floats", "stds:floats", "max_shape:ints", "wh_ratio_clip:float"})
+    .require({"max_shape"})
     .run(bounding_box_decode);
 
 // anchors, ground truth -> deltas
@@ -72,7 +73,7 @@ void iou(OpContext& c) {
 }
 const std::vector<std::string> kIouAttrs = {"mode:str", "eps:float", "aligned:bool"};
 SIM_OP(Iou).inputs(2).dtypes(kFloatTypes).attrs(kIouAttrs).run(iou);
-SIM_OP(PtIou).inputs(2).dtypes(kFloatTypes).attrs(kIouAttrs).run(iou);
+SIM_OP(PtIou).inputs(2).dtypes(kFloatTypes).attrs({"mode:str"}).run(iou);
 
 constexpr double kEpsilon = 1e-10;
 
@@ -251,6 +252,7 @@ SIM_OP(GridAssignPositive)
     .inputs(8)
     .dtypes({kFloatTypes, kFloatTypes, kAllTypes, kFloatTypes, kIntTypes, kFloatTypes, kIntTypes, kIntTypes})
     .attrs({"pos_iou_thr:float", "min_pos_iou:float", "gt_max_assign_all:bool"})
+    .require({"pos_iou_thr", "min_pos_iou", "gt_max_assign_all"})
     .run(grid_assign_positive);
 
 }  // namespace

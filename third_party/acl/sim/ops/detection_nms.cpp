@@ -137,6 +137,7 @@ SIM_OP(BatchMultiClassNonMaxSuppression)
     .dtypes(kFloatTypes)
     .attrs({"score_threshold:float", "iou_threshold:float", "max_size_per_class:int", "max_total_size:int",
             "change_coordinate_frame:bool", "transpose_box:bool"})
+    .require({"score_threshold", "iou_threshold", "max_size_per_class", "max_total_size"})
     .run(batch_multi_class_nms);
 
 // ---- rotated boxes
@@ -251,7 +252,7 @@ void rotated_nms(OpContext& c) {
   index.narrow(0, 0, static_cast<int64_t>(kept.size())).copy_(at::tensor(kept, at::kLong));
   c.out(1).fill_(static_cast<int64_t>(kept.size()));
 }
-SIM_OP(RotatedNMS)
+SIM_OP(RotatedNmsLimited)
     .inputs(2)
     .outputs(2)
     .dtypes(kFloatTypes)

@@ -122,9 +122,12 @@ void roi_align(OpContext& c) {
   }
   c.out(0).copy_(y);
 }
-const std::vector<std::string> kAlignAttrs = {"spatial_scale:float", "pooled_height:int", "pooled_width:int",
-                                              "sample_num:int",      "roi_end_mode:int",  "xdiff_shape:ints"};
-SIM_OP(ROIAlign).inputs(2).dtypes(kFloatTypes).attrs(kAlignAttrs).run(roi_align);
+SIM_OP(ROIAlign)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"spatial_scale:float", "pooled_height:int", "pooled_width:int", "sample_num:int", "roi_end_mode:int"})
+    .require({"spatial_scale", "pooled_height", "pooled_width"})
+    .run(roi_align);
 
 // ydiff (R, C, ph, pw), rois -> xdiff (N, C, H, W)
 void roi_align_grad(OpContext& c) {
@@ -142,7 +145,13 @@ void roi_align_grad(OpContext& c) {
   }
   c.out(0).copy_(dx);
 }
-SIM_OP(ROIAlignGrad).inputs(2).dtypes(kFloatTypes).attrs(kAlignAttrs).run(roi_align_grad);
+SIM_OP(ROIAlignGrad)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"spatial_scale:float", "pooled_height:int", "pooled_width:int", "sample_num:int", "roi_end_mode:int",
+            "xdiff_shape:ints"})
+    .require({"xdiff_shape", "spatial_scale", "pooled_height", "pooled_width"})
+    .run(roi_align_grad);
 
 // ---- Position-sensitive pooling: each cell of a region has channels of its own
 
@@ -204,9 +213,12 @@ void ps_roi_pooling(OpContext& c) {
             });
   c.out(0).copy_(y);
 }
-const std::vector<std::string> kPsAttrs = {"spatial_scale:float", "group_size:int", "output_dim:int",
-                                           "input_size:ints"};
-SIM_OP(PSROIPoolingV2).inputs(2).dtypes(kFloatTypes).attrs(kPsAttrs).run(ps_roi_pooling);
+SIM_OP(PSROIPoolingV2)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"spatial_scale:float", "group_size:int", "output_dim:int"})
+    .require({"spatial_scale", "group_size", "output_dim"})
+    .run(ps_roi_pooling);
 
 void ps_roi_pooling_grad(OpContext& c) {
   const Tensor dy = widen(c.in(0)), rois = widen(c.in(1));
@@ -225,7 +237,12 @@ void ps_roi_pooling_grad(OpContext& c) {
             });
   c.out(0).copy_(dx);
 }
-SIM_OP(PSROIPoolingGradV2D).inputs(2).dtypes(kFloatTypes).attrs(kPsAttrs).run(ps_roi_pooling_grad);
+SIM_OP(PSROIPoolingGradV2D)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs({"spatial_scale:float", "group_size:int", "output_dim:int", "input_size:ints"})
+    .require({"spatial_scale", "group_size", "output_dim", "input_size"})
+    .run(ps_roi_pooling_grad);
 
 // ---- Deformable sampling: a convolution's windows with learned displacements, spread out so that a plain convolution
 // of kernel and stride `ksize` finishes it. Offsets (N, 3 * groups * kh * kw, OH, OW): all x, all y, all masks.
@@ -293,7 +310,13 @@ void deformable_offsets(OpContext& c) {
 const std::vector<std::string> kDeformAttrs = {"ksize:ints",     "strides:ints",    "pads:ints",
                                                "dilations:ints", "data_format:str", "deformable_groups:int",
                                                "modulated:bool"};
-SIM_OP(DeformableOffsets).inputs(2).dtypes(kFloatTypes).attrs(kDeformAttrs).run(deformable_offsets);
+const std::vector<std::string> kDeformNeeded = {"strides", "pads", "ksize"};
+SIM_OP(DeformableOffsets)
+    .inputs(2)
+    .dtypes(kFloatTypes)
+    .attrs(kDeformAttrs)
+    .require(kDeformNeeded)
+    .run(deformable_offsets);
 
 // grad, x, offsets -> grad_x, grad_offsets
 void deformable_offsets_grad(OpContext& c) {
@@ -326,7 +349,13 @@ void deformable_offsets_grad(OpContext& c) {
   c.out(0).copy_(dx);
   c.out(1).copy_(doffsets);
 }
-SIM_OP(DeformableOffsetsGrad).inputs(3).outputs(2).dtypes(kFloatTypes).attrs(kDeformAttrs).run(deformable_offsets_grad);
+SIM_OP(DeformableOffsetsGrad)
+    .inputs(3)
+    .outputs(2)
+    .dtypes(kFloatTypes)
+    .attrs(kDeformAttrs)
+    .require(kDeformNeeded)
+    .run(deformable_offsets_grad);
 
 }  // namespace
 }  // namespace acl_sim

@@ -54,7 +54,7 @@ void gen_byte_mask(OpContext& c) {
     for (int64_t i = begin; i < end; ++i) bytes[i] = draw.kept(i) ? 1 : 0;
   });
 }
-SIM_OP(DropOutGenMaskV3).inputs(5).dtypes(kGenTypes).run(gen_byte_mask);
+SIM_OP(StatelessDropOutGenByteMask).inputs(5).dtypes(kGenTypes).run(gen_byte_mask);
 
 // The mask as 0 and 1 in the shape of `like`.
 Tensor spread(const Tensor& mask, const Tensor& like) {
@@ -97,7 +97,7 @@ void dropout_v2(OpContext& c) {
   c.out(1).copy_(kept);
   c.out(2).copy_(next);
 }
-SIM_OP(DropoutV2).inputs(2).outputs(3).dtypes(kFloatTypes).attrs({"p:float"}).run(dropout_v2);
+SIM_OP(DropoutV2).inputs(2).outputs(3).dtypes(kFloatTypes).attrs({"p:float"}).require({"p"}).run(dropout_v2);
 
 // x1, x, byte mask -> softmax(x1 + alpha * x), and that with dropout
 void softmax_dropout(OpContext& c) {
@@ -114,6 +114,7 @@ SIM_OP(AxpyWithSoftmaxAndDropOutDoMask)
     .outputs(2)
     .dtypes({kFloatTypes, kFloatTypes, dtype_bit(ACL_UINT8)})
     .attrs({"alpha:float", "input_keep_prob:float", "axis:ints"})
+    .require({"alpha", "input_keep_prob"})
     .run(softmax_dropout);
 
 // grad, byte mask, softmax -> alpha times the gradient of the softmax's input
@@ -129,6 +130,7 @@ SIM_OP(DropoutWithMulsAndSoftmaxGrad)
     .inputs(3)
     .dtypes({kFloatTypes, dtype_bit(ACL_UINT8), kFloatTypes})
     .attrs({"alpha:float", "input_keep_prob:float", "axes:ints"})
+    .require({"alpha", "input_keep_prob"})
     .run(softmax_dropout_grad);
 
 // x -> indices of `count` of its non-zero elements in random order, and which rows are indices

@@ -84,7 +84,7 @@ UNARY(Floor, floor, kRealTypes);
 UNARY(Ceil, ceil, kRealTypes);
 UNARY(Trunc, trunc, kRealTypes);
 UNARY(Invert, bitwise_not, kIntAndBool);
-UNARY(SignBit, signbit, kRealAndBool);
+UNARY(Signbit, signbit, kRealAndBool);
 UNARY(IsPosInf, isposinf, kRealAndBool);
 UNARY(IsNegInf, isneginf, kRealAndBool);
 UNARY(LogicalNot, logical_not, kComputeTypes);
@@ -193,14 +193,25 @@ void nan_to_num(OpContext& c) {
   Tensor y = out_for(c, x);
   at::cpu::nan_to_num_out(y, x, optional_real(c, 1), optional_real(c, 2), optional_real(c, 3));
 }
-SIM_OP(NanToNum).inputs(1, 4).dtypes(kComputeTypes).run(nan_to_num);
+SIM_OP(NanToNumWide).inputs(4).dtypes(kComputeTypes).run(nan_to_num);
+SIM_OP(NanToNum)
+    .inputs(1)
+    .dtypes(kFloatTypes)
+    .attrs({"nan:float", "posinf:float", "neginf:float"})
+    .require({"nan", "posinf", "neginf"})
+    .run([](OpContext& c) {
+      const Tensor x = c.in_any(0);
+      Tensor y = out_for(c, x);
+      at::cpu::nan_to_num_out(y, x, c.attrs().real("nan", 0), c.attrs().real("posinf", 0), c.attrs().real("neginf", 0));
+    });
 
 void logit(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  at::cpu::logit_out(y, x, optional_real(c, 1));
+  const double eps = c.attrs().real("eps", -1);
+  at::cpu::logit_out(y, x, eps < 0 ? std::nullopt : std::optional<double>(eps));
 }
-SIM_OP(Logit).inputs(1, 2).dtypes(kFloatTypes).run(logit);
+SIM_OP(Logit).inputs(1).dtypes(kFloatTypes).attrs({"eps:float"}).run(logit);
 
 // y = x1 + alpha * x2
 void axpy(OpContext& c) {

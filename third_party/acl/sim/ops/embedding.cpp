@@ -1,5 +1,6 @@
 // Gradient of an embedding table. The forward pass is a gather and lives with the index operators.
 
+#include "index_range.h"
 #include "nn_util.h"
 
 namespace acl_sim {
@@ -13,6 +14,7 @@ void embedding_dense_grad(OpContext& c) {
   if (rows != dw.size(0)) {
     refuse("num_weights differs from the rows of the output");
   }
+  check_range(indices, 0, rows - 1, "index");
   dw.copy_(at::embedding_dense_backward(grad, indices, rows, c.attrs().integer("padding_idx", -1),
                                         c.attrs().boolean("scale_grad_by_freq", false)));
 }

@@ -47,7 +47,8 @@ SIM_OP(GatherV2).inputs(3).dtypes({kAllTypes, kIndexTypes, kIndexTypes}).run(gat
 // var, indices, updates (or one value); reduction: none, add, multiply, or reduce_ with sum, mean, amax, amin, prod
 void scatter_elements(OpContext& c) {
   const int64_t axis = c.attrs().integer("axis", 0);
-  const std::string reduction = c.attrs().text("reduction", "none");
+  std::string reduction = c.attrs().text("reduction", "none");
+  if (reduction == "mul") reduction = "multiply";
   const Tensor index = index_in(c, 1);
   const Tensor updates = c.in(2);
   const Tensor target = in_place(c);
@@ -61,25 +62,37 @@ void scatter_elements(OpContext& c) {
     target.scatter_(axis, index, updates);
   } else if (reduction == "add") {
     target.scatter_add_(axis, index, updates);
-  } else if (reduction == "multiply") {
-    target.scatter_(axis, index, updates, "multiply");
   } else {
-    // "reduce_" and the name that scatter_reduce knows.
-    target.scatter_reduce_(axis, index, updates, reduction.substr(reduction.find('_') + 1),
-                           c.attrs().boolean("include_self", true));
+    target.scatter_(axis, index, updates, reduction);
   }
 }
 SIM_OP(ScatterElements)
     .inputs(3)
     .dtypes({kAllTypes, kIntTypes, kAllTypes})
-    .attrs({"axis:int", "reduction:str", "include_self:bool"})
+    .attrs({"axis:int", "reduction:str"})
     .run(scatter_elements);
+
+void scatter_reduce(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).scatter_reduce_(c.attrs().integer("axis", 0), index, updates, c.attrs().text("reduction", "sum"),
+                              c.attrs().boolean("include_self", true));
+}
+SIM_OP(ScatterReduce)
+    .inputs(3)
+    .dtypes({kAllTypes, kIntTypes, kAllTypes})
+    .attrs({"axis:int", "reduction:str", "include_self:bool"})
+    .run(scatter_reduce);
 
 void scatter_add(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
   in_place(c).scatter_add_(c.attrs().integer("axis", 0), index, updates);
 }
-SIM_OP(ScatterAddWithAxis).inputs(3).dtypes({kAllTypes, kIntTypes, kAllTypes}).attrs({"axis:int"}).run(scatter_add);
+SIM_OP(ScatterAddWithAxis)
+    .inputs(3)
+    .dtypes({kAllTypes, kIntTypes, kAllTypes})
+    .attrs({"axis:int"})
+    .require({"axis"})
+    .run(scatter_add);
 
 // var, indices, updates, alpha
 void index_add(OpContext& c) {
@@ -91,13 +104,16 @@ SIM_OP(InplaceIndexAdd)
     .inputs(3, 4)
     .dtypes({kAllTypes, kIndexTypes, kAllTypes, kAllTypes})
     .attrs({"axis:int"})
+    .require({"axis"})
     .run(index_add);
 
 void index_copy(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
   in_place(c).index_copy_(c.attrs().integer("axis", 0), index, updates);
 }
-SIM_OP(ScatterUpdate).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(index_copy);
+// CANN's own writes rows; along other dimensions there is none.
+SIM_OP(ScatterUpdate).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).run(index_copy);
+SIM_OP(IndexCopy).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(index_copy);
 
 void index_reduce(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
@@ -116,9 +132,14 @@ void index_fill(OpContext& c) {
   const at::Scalar value = c.in_scalar(2);
   in_place(c).index_fill_(c.attrs().integer("dim", 0), index, value);
 }
-SIM_OP(IndexFill).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"dim:int"}).run(index_fill);
+SIM_OP(IndexFill)
+    .inputs(3)
+    .dtypes({kAllTypes, kIndexTypes, kAllTypes})
+    .attrs({"dim:int"})
+    .require({"dim"})
+    .run(index_fill);
 
-// The index tensors of Index and IndexPut: one for each dimension whose flag in the host list is 1.
+// The index tensors of Index and IndexPutV2: one for each dimension whose flag in the host list is 1.
 c10::List<std::optional<Tensor>> indices_of(OpContext& c, size_t first, const std::vector<int64_t>& flags) {
   c10::List<std::optional<Tensor>> indices;
   size_t next = first;
@@ -128,20 +149,20 @@ c10::List<std::optional<Tensor>> indices_of(OpContext& c, size_t first, const st
   return indices;
 }
 
-// x, flags, indices...
+// x, flags, the same again, indices...
 void index(OpContext& c) {
   Tensor y = c.out(0);
-  at::cpu::index_out(y, c.in(0), indices_of(c, 2, c.in_values(1)));
+  at::cpu::index_out(y, c.in(0), indices_of(c, 3, c.in_values(1)));
 }
-SIM_OP(Index).inputs(3, 80).dtypes(kAllTypes).run(index);
+SIM_OP(Index).inputs(4, kManyInputs).dtypes(kAllTypes).run(index);
 
-// x, value, flags, indices...
+// x, value, flags, the same again, indices...
 void index_put(OpContext& c) {
-  const auto indices = indices_of(c, 3, c.in_values(2));
+  const auto indices = indices_of(c, 4, c.in_values(2));
   const Tensor value = c.in(1);
   in_place(c).index_put_(indices, value, c.attrs().boolean("accumulate", false));
 }
-SIM_OP(IndexPut).inputs(4, 80).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(index_put);
+SIM_OP(IndexPutV2).inputs(5, kManyInputs).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(index_put);
 
 // x -> coordinates of its non-zero elements; the caller knows how many there are.
 void non_zero(OpContext& c) {
@@ -185,7 +206,7 @@ void search_sorted(OpContext& c) {
   if (c.num_inputs() > 2 && c.has_input(2)) sorter = c.in(2);
   at::cpu::searchsorted_out(y, c.in(0), c.in(1), narrow, c.attrs().boolean("right", false), std::nullopt, sorter);
 }
-SIM_OP(SearchSorted).inputs(2, 3).dtypes(kAllTypes).attrs({"right:bool"}).run(search_sorted);
+SIM_OP(SearchSorted).inputs(2, 3).dtypes(kAllTypes).attrs({"right:bool", "dtype:dtype"}).run(search_sorted);
 
 // elements, test elements -> whether each is among them
 void is_in(OpContext& c) {
@@ -205,17 +226,15 @@ void unfold_grad(OpContext& c) {
 }
 SIM_OP(UnfoldGrad).inputs(2).dtypes(kAllTypes).attrs({"dim:int", "size:int", "step:int"}).run(unfold_grad);
 
-// x, indices_of_repeats -> index of the source of each output element
+// x, repeats; without an axis, of x as a vector
 void repeat_interleave(OpContext& c) {
-  const Tensor repeats = c.in(0);
-  c.out(0).copy_(at::repeat_interleave(repeats, std::optional<int64_t>(c.attrs().integer("output_size", 0))));
+  constexpr int64_t kNone = 1000;
+  const int64_t axis = c.attrs().integer("axis", kNone);
+  Tensor y = c.out(0);
+  const int64_t size = axis == kNone ? y.numel() : y.size(axis);
+  y.copy_(at::repeat_interleave(c.in(0), c.in(1), axis == kNone ? std::nullopt : std::optional<int64_t>(axis), size));
 }
-SIM_OP(RepeatInterleave)
-    .inputs(1)
-    .dtypes(kIndexTypes)
-    .attrs({"output_size:int"})
-    .require({"output_size"})
-    .run(repeat_interleave);
+SIM_OP(RepeatInterleave).inputs(2).dtypes({kAllTypes, kIndexTypes}).attrs({"axis:int"}).run(repeat_interleave);
 
 }  // namespace
 }  // namespace acl_sim

@@ -2,6 +2,7 @@
 
 #include <sim/exec/aten.h>
 #include <sim/ops/common.h>
+#include <sim/ops/index_range.h>
 
 namespace acl_sim {
 namespace {
@@ -30,7 +31,11 @@ void embedding_bag(OpContext& c, const torch::jit::Stack& results) {
   Tensor from = c.out(3);
   if (from.numel() == maxima.numel() && from.numel() > 0) from.copy_(maxima.reshape(from.sizes()));
 }
-SIM_ATEN_THEN(EmbeddingBag, "_embedding_bag", embedding_bag);
+const AtenOp aten_EmbeddingBag("EmbeddingBagForward", "_embedding_bag", [](OpContext& c) {
+  check_range(c.in(1), 0, c.in(0).size(0) - 1, "index");
+  check_offsets(c.in(2), c.in(1).numel(), "offset");
+  embedding_bag(c, aten_EmbeddingBag.call(c));
+});
 
 // x -> values, where each slice went, how often each occurs, how many there are
 void unique_along_axis(OpContext& c) {

@@ -39,7 +39,7 @@ const std::vector<std::string> kAttrs = {"p:int", "reduction:str"};
 
 SIM_OP(MultiMarginLoss).inputs(4).dtypes({kF, kI, kF, kF}).attrs(kAttrs).run(multi_margin);
 SIM_OP(MultiMarginLossGrad).inputs(5).dtypes({kF, kI, kF, kF, kF}).attrs(kAttrs).run(multi_margin_grad);
-SIM_OP(MultilabelMarginLoss).inputs(2).outputs(2).dtypes({kF, kI}).attrs(kAttrs).run(multilabel_margin);
+SIM_OP(MultilabelMarginLoss).inputs(2).outputs(2).dtypes({kF, kI}).attrs({"reduction:str"}).run(multilabel_margin);
 SIM_OP(MultilabelMarginLossGrad).inputs(4).dtypes({kF, kF, kI, kF}).attrs(kAttrs).run(multilabel_margin_grad);
 
 }  // namespace

@@ -206,13 +206,13 @@ struct GroupShape {
         groups(attrs.integer("num_groups", 1)) {}
 };
 
-// inputs x, gamma, beta; outputs y, mean, rstd ([N, groups])
+// inputs x, gamma, beta; outputs y, mean, rstd ([N, groups]); the activation behind it is on unless it is turned off
 void group_norm(OpContext& c) {
   const at::Tensor x = widen(c.in_any(0)), y = c.out_as(0, c.in_any(0));
   const GroupShape s(x, c.attrs());
   auto [out, mean, rstd] = at::native_group_norm(x, some(wide_in(c, 1)), some(wide_in(c, 2)), s.n, s.c, s.area,
                                                  s.groups, c.attrs().real("eps", 1e-5));
-  y.copy_(out);
+  y.copy_(c.attrs().boolean("activate_silu", true) ? at::silu(out) : out);
   c.out(1).copy_(mean);
   c.out(2).copy_(rstd);
 }
@@ -237,7 +237,7 @@ SIM_OP(BatchNormV3)
     .dtypes(kFloatTypes)
     .attrs({"epsilon:float", "momentum:float", "is_training:bool"})
     .run(batch_norm_train);
-SIM_OP(BNInfer).inputs(5).dtypes(kFloatTypes).attrs({"epsilon:float"}).run(batch_norm_infer);
+SIM_OP(BNInfer).inputs(5).dtypes(kFloatTypes).attrs({"epsilon:float"}).require({"epsilon"}).run(batch_norm_infer);
 SIM_OP(BatchNormGradV3)
     .inputs(7)
     .outputs(3)
@@ -250,16 +250,16 @@ SIM_OP(LayerNormV4)
     .dtypes({kFloatTypes, kIntTypes, kFloatTypes, kFloatTypes})
     .attrs({"epsilon:float"})
     .run(layer_norm);
-SIM_OP(LayerNormGradV3).inputs(4, 5).outputs(3).dtypes(kFloatTypes).run(layer_norm_grad);
-SIM_OP(GroupNorm)
+SIM_OP(LayerNormGradV3).inputs(5).outputs(3).dtypes(kFloatTypes).run(layer_norm_grad);
+SIM_OP(GroupNormSilu)
     .inputs(1, 3)
     .outputs(3)
     .dtypes(kFloatTypes)
-    .attrs({"num_groups:int", "data_format:str", "eps:float", "is_training:bool"})
+    .attrs({"num_groups:int", "eps:float", "activate_silu:bool"})
     .require({"num_groups"})
     .run(group_norm);
 SIM_OP(GroupNormGrad)
-    .inputs(4, 5)
+    .inputs(5)
     .outputs(3)
     .dtypes(kFloatTypes)
     .attrs({"num_groups:int", "data_format:str"})

@@ -1,6 +1,7 @@
 // Max, average and adaptive pooling in two and three dimensions, with gradients. Images run in the layout that the
 // device keeps them in; indices are int64 positions within a plane, as frameworks expect.
 
+#include "index_range.h"
 #include "nn_util.h"
 
 namespace acl_sim {
@@ -59,6 +60,7 @@ void max_pool(OpContext& c) {
 void max_pool_grad(OpContext& c) {
   const at::Tensor x = c.in_any(0), dy = in_like(c, 1, x);
   const at::Tensor argmax = in_like(c, 2, x).to(at::kLong);
+  check_positions(argmax, x, 2);
   at::Tensor dx = c.out_as(0, x);
   at::max_pool2d_with_indices_backward_out(dx, dy, x, spatial(c, "ksize", 2, 1), spatial(c, "strides", 2, 1),
                                            padding(c, 2), spatial(c, "dilation", 2, 1),
@@ -72,6 +74,7 @@ void max_pool_3d(OpContext& c) {
 }
 
 void max_pool_3d_grad(OpContext& c) {
+  check_positions(c.in(2), c.in(0), 3);
   at::Tensor dx = c.out(0);
   at::max_pool3d_with_indices_backward_out(dx, c.in(1), c.in(0), spatial(c, "ksize", 3, 1), spatial(c, "strides", 3, 1),
                                            padding(c, 3), spatial(c, "dilation", 3, 1),
@@ -144,15 +147,21 @@ void adaptive_max_pool(OpContext& c) {
 }
 
 void adaptive_max_pool_grad(OpContext& c) {
+  check_positions(c.in(2), c.in(0), 2);
   at::Tensor dx = c.out(0);
   at::adaptive_max_pool2d_backward_out(dx, c.in(1), c.in(0), c.in(2));
 }
 
 const std::vector<std::string> kMaxAttrs = {"ksize:ints", "strides:ints",   "pads:ints",      "dilation:ints",
                                             "dtype:int",  "ceil_mode:bool", "data_format:str"};
-const std::vector<std::string> kAvgAttrs = {
-    "ksize:ints",          "strides:ints",   "pads:ints",      "padding_mode:str",     "data_format:str",
-    "global_pooling:bool", "ceil_mode:bool", "exclusive:bool", "divisor_override:int", "count_include_pad:bool"};
+const std::vector<std::string> kMaxGrad3dAttrs = {"ksize:ints",    "strides:ints",   "pads:ints",
+                                                  "dilation:ints", "ceil_mode:bool", "data_format:str"};
+const std::vector<std::string> kAvgAttrs = {"ksize:ints",       "strides:ints",    "pads:ints",
+                                            "padding_mode:str", "data_format:str", "global_pooling:bool",
+                                            "ceil_mode:bool",   "exclusive:bool",  "divisor_override:int"};
+const std::vector<std::string> kAvg3dAttrs = {"ksize:ints",          "strides:ints",   "pads:ints",
+                                              "data_format:str",     "ceil_mode:bool", "count_include_pad:bool",
+                                              "divisor_override:int"};
 const std::vector<DtypeSet> kGradTypes = {kRealTypes, kRealTypes, kIntTypes};
 const std::vector<DtypeSet> kShapeFirst = {kIntTypes, kFloatTypes};
 
@@ -179,17 +188,22 @@ SIM_OP(MaxPool3DWithArgmaxV2)
 SIM_OP(MaxPool3DGradWithArgmax)
     .inputs(3)
     .dtypes(kGradTypes)
-    .attrs(kMaxAttrs)
+    .attrs(kMaxGrad3dAttrs)
     .require({"ksize", "strides", "pads"})
     .run(max_pool_3d_grad);
 SIM_OP(AvgPoolV2).inputs(1).dtypes(kRealTypes).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool);
 SIM_OP(AvgPoolV2Grad).inputs(2).dtypes(kShapeFirst).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool_grad);
-SIM_OP(AvgPool3D).inputs(1).dtypes(kRealTypes).attrs(kAvgAttrs).require({"ksize", "strides"}).run(avg_pool_3d);
+SIM_OP(AvgPool3D)
+    .inputs(1)
+    .dtypes(kRealTypes)
+    .attrs(kAvg3dAttrs)
+    .require({"ksize", "strides", "pads"})
+    .run(avg_pool_3d);
 SIM_OP(AvgPool3DGrad)
     .inputs(2)
     .dtypes(kShapeFirst)
-    .attrs(kAvgAttrs)
-    .require({"ksize", "strides"})
+    .attrs(kAvg3dAttrs)
+    .require({"ksize", "strides", "pads"})
     .run(avg_pool_3d_grad);
 SIM_OP(AdaptiveAvgPool2d)
     .inputs(1)
@@ -201,6 +215,7 @@ SIM_OP(AdaptiveAvgPool2dGrad)
     .inputs(1)
     .dtypes(kFloatTypes)
     .attrs({"orig_input_shape:ints"})
+    .require({"orig_input_shape"})
     .run(adaptive_avg_pool_grad);
 SIM_OP(AdaptiveMaxPool2d)
     .inputs(1)

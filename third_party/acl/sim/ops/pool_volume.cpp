@@ -1,6 +1,7 @@
 // Pooling of volumes with adaptive windows, pooling with random windows, and the way back from pooled values to their
 // places. Indices are int64 positions within a plane or volume.
 
+#include "index_range.h"
 #include "nn_util.h"
 
 namespace acl_sim {
@@ -22,17 +23,25 @@ void adaptive_max_pool_3d(OpContext& c) {
 
 // inputs x, y_grad, argmax
 void adaptive_max_pool_3d_grad(OpContext& c) {
+  check_positions(c.in(2), c.in(0), 3);
   at::Tensor dx = c.out(0);
   at::adaptive_max_pool3d_backward_out(dx, c.in(1), c.in(0), c.in(2));
 }
 
+// Samples place the windows, which the kernels do not keep inside the image.
+void check_samples(const at::Tensor& samples) {
+  TORCH_CHECK(samples.ge(0).logical_and_(samples.le(1)).all().item<bool>(), "random samples must be from 0 to 1");
+}
+
 // inputs x, random_samples
 void fractional_2d(OpContext& c) {
+  check_samples(c.in(1));
   at::Tensor y = c.out(0), argmax = c.out(1);
   at::fractional_max_pool2d_out(y, argmax, c.in(0), c.attrs().integers("ksize"), c.attrs().integers("output_size"),
                                 c.in(1));
 }
 void fractional_3d(OpContext& c) {
+  check_samples(c.in(1));
   at::Tensor y = c.out(0), argmax = c.out(1);
   at::fractional_max_pool3d_out(y, argmax, c.in(0), c.attrs().integers("ksize"), c.attrs().integers("output_size"),
                                 c.in(1));
@@ -40,11 +49,13 @@ void fractional_3d(OpContext& c) {
 
 // inputs x, y_grad, argmax
 void fractional_2d_grad(OpContext& c) {
+  check_positions(c.in(2), c.in(0), 2);
   at::Tensor dx = c.out(0);
   at::fractional_max_pool2d_backward_out(dx, c.in(1), c.in(0), c.attrs().integers("ksize"),
                                          c.attrs().integers("output_size"), c.in(2));
 }
 void fractional_3d_grad(OpContext& c) {
+  check_positions(c.in(2), c.in(0), 3);
   at::Tensor dx = c.out(0);
   at::fractional_max_pool3d_backward_out(dx, c.in(1), c.in(0), c.attrs().integers("ksize"),
                                          c.attrs().integers("output_size"), c.in(2));
@@ -66,9 +77,20 @@ const std::vector<std::string> kFractional = {"ksize:ints", "output_size:ints"};
 const std::vector<DtypeSet> kWithArgmax = {kFloatTypes, kFloatTypes, kIntTypes};
 const DtypeSet kF = kFloatTypes;
 
-SIM_OP(AdaptiveAvgPool3d).inputs(1).dtypes(kF).attrs(kSize).run(adaptive_avg_pool_3d);
-SIM_OP(AdaptiveAvgPool3dGrad).inputs(1).dtypes(kF).attrs({"orig_input_shape:ints"}).run(adaptive_avg_pool_3d_grad);
-SIM_OP(AdaptiveMaxPool3d).inputs(1).outputs(2).dtypes(kF).attrs(kSize).run(adaptive_max_pool_3d);
+SIM_OP(AdaptiveAvgPool3d)
+    .inputs(1)
+    .dtypes(kF)
+    .attrs({"output_size:ints", "data_format:str"})
+    .require({"output_size"})
+    .run(adaptive_avg_pool_3d);
+SIM_OP(AdaptiveAvgPool3dGrad).inputs(2).dtypes(kF).attrs({"data_format:str"}).run(adaptive_avg_pool_3d_grad);
+SIM_OP(AdaptiveMaxPool3d)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kF)
+    .attrs({"output_size:ints", "indices_dtype:int"})
+    .require({"output_size"})
+    .run(adaptive_max_pool_3d);
 SIM_OP(AdaptiveMaxPool3dGrad).inputs(3).dtypes(kWithArgmax).run(adaptive_max_pool_3d_grad);
 SIM_OP(FractionalMaxPool2DWithFixedKsize).inputs(2).outputs(2).dtypes(kF).attrs(kFractional).run(fractional_2d);
 SIM_OP(FractionalMaxPool2DGradWithFixedKsize).inputs(3).dtypes(kWithArgmax).attrs(kFractional).run(fractional_2d_grad);

@@ -191,22 +191,27 @@ void masked_scale(OpContext& c) {
 
 const std::vector<DtypeSet> kShapeKey = {kIntTypes};
 
-SIM_OP(StatelessRandomUniformV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(uniform);
-SIM_OP(StatelessRandomNormalV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(normal);
+SIM_OP(StatelessRandomUniformV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:dtype"}).run(uniform);
+SIM_OP(StatelessRandomNormalV2).inputs(4).dtypes(kShapeKey).attrs({"dtype:dtype"}).run(normal);
 SIM_OP(StatelessBernoulli)
     .inputs(4)
     .dtypes({kIntTypes, kFloatTypes, kIntTypes, kIntTypes})
-    .attrs({"dtype:int"})
+    .attrs({"dtype:dtype"})
     .run(bernoulli);
-SIM_OP(StatelessRandomUniformInt).inputs(4).dtypes(kShapeKey).attrs({"dtype:int"}).run(uniform_int);
-SIM_OP(StatelessRandperm).inputs(3).dtypes(kShapeKey).attrs({"layout:int", "dtype:int"}).run(randperm);
+SIM_OP(StatelessRandomUniformInt).inputs(4).dtypes(kShapeKey).run(uniform_int);
+SIM_OP(StatelessRandperm).inputs(3).dtypes(kShapeKey).attrs({"layout:int", "dtype:dtype"}).run(randperm);
 SIM_OP(MultinomialWithReplacement)
     .inputs(3)
     .dtypes({kFloatTypes, kIntTypes, kIntTypes})
     .attrs({"numsamples:int", "replacement:bool"})
     .require({"numsamples"})
     .run(multinomial);
-SIM_OP(MaskedScale).inputs(2).dtypes({kFloatTypes, kAllTypes}).attrs({"value:float"}).run(masked_scale);
+SIM_OP(MaskedScale)
+    .inputs(2)
+    .dtypes({kFloatTypes, kAllTypes})
+    .attrs({"value:float"})
+    .require({"value"})
+    .run(masked_scale);
 
 }  // namespace
 }  // namespace acl_sim

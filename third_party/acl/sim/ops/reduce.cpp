@@ -95,106 +95,84 @@ void reduce_any(OpContext& c) {
 }
 SIM_OP(ReduceAny).inputs(2).dtypes({kComputeTypes, kAxes}).attrs({"keep_dims:bool"}).run(reduce_any);
 
-// x, p, axes
+bool keepdim(OpContext& c) { return c.attrs().boolean("keepdim", false); }
+
 void lp_norm(OpContext& c) {
   Tensor y = c.out(0);
-  const std::vector<int64_t> axes = c.in_values(2);
-  at::cpu::linalg_vector_norm_out(y, c.in_any(0), c.in_scalar(1), at::IntArrayRef(axes), keep_dims(c));
+  const std::vector<int64_t> axes = c.attrs().integers("axes");
+  at::cpu::linalg_vector_norm_out(y, c.in_any(0), c.attrs().real("p", 2), at::IntArrayRef(axes), keepdim(c));
 }
-SIM_OP(LpNormV2).inputs(3).dtypes(kComputeTypes).attrs({"keep_dims:bool"}).run(lp_norm);
+SIM_OP(LpNormV2).inputs(1).dtypes(kComputeTypes).attrs({"p:float", "axes:ints", "keepdim:bool"}).run(lp_norm);
 
-// x, axes -> variance or deviation; correction is the number subtracted from the count.
+// x -> variance or deviation, mean; correction is the number subtracted from the count.
 template <bool kRoot>
 void spread(OpContext& c) {
   const Tensor x = c.in_any(0);
-  const std::vector<int64_t> axes = c.in_values(1);
-  const at::Scalar correction = c.in_scalar(2);
+  const std::vector<int64_t> dims = c.attrs().integers("dim");
+  const at::Scalar correction = c.attrs().integer("correction", 1);
+  if (c.attrs().boolean("is_mean_out", true)) {
+    const auto [s, m] =
+        kRoot ? at::std_mean(x, dims, correction, keepdim(c)) : at::var_mean(x, dims, correction, keepdim(c));
+    c.set_out(0, s);
+    c.set_out(1, m);
+    return;
+  }
   Tensor y = c.out(0);
   if (kRoot) {
-    at::cpu::std_out(y, x, axes, correction, keep_dims(c));
+    at::cpu::std_out(y, x, dims, correction, keepdim(c));
   } else {
-    at::cpu::var_out(y, x, axes, correction, keep_dims(c));
+    at::cpu::var_out(y, x, dims, correction, keepdim(c));
   }
 }
-SIM_OP(ReduceVar)
-    .inputs(3)
-    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
-    .attrs({"keep_dims:bool"})
-    .run(spread<false>);
-SIM_OP(ReduceStd)
-    .inputs(3)
-    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
-    .attrs({"keep_dims:bool"})
-    .run(spread<true>);
+const std::vector<std::string> kSpreadAttrs = {"dim:ints", "correction:int", "keepdim:bool", "is_mean_out:bool"};
+SIM_OP(ReduceVar).inputs(1).outputs(2).dtypes(kFloatAndComplex).attrs(kSpreadAttrs).run(spread<false>);
+SIM_OP(ReduceStdV2).inputs(1).outputs(2).dtypes(kFloatAndComplex).attrs(kSpreadAttrs).run(spread<true>);
 
-// x, axes, correction -> (deviation or variance, mean)
-template <bool kRoot>
-void spread_with_mean(OpContext& c) {
-  const Tensor x = c.in_any(0);
-  const std::vector<int64_t> axes = c.in_values(1);
-  const at::Scalar correction = c.in_scalar(2);
-  const auto [s, m] =
-      kRoot ? at::std_mean(x, axes, correction, keep_dims(c)) : at::var_mean(x, axes, correction, keep_dims(c));
-  c.set_out(0, s);
-  c.set_out(1, m);
-}
-SIM_OP(ReduceVarWithMean)
-    .inputs(3)
-    .outputs(2)
-    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
-    .attrs({"keep_dims:bool"})
-    .run(spread_with_mean<false>);
-SIM_OP(ReduceStdWithMean)
-    .inputs(3)
-    .outputs(2)
-    .dtypes({kFloatAndComplex, kAxes, kComputeTypes})
-    .attrs({"keep_dims:bool"})
-    .run(spread_with_mean<true>);
-
-// x, axis; flatten: over all elements
+// x, axis; the result may have the axis as a 1
 void arg_extreme(OpContext& c, bool largest) {
   const Tensor x = c.in(0);
-  std::optional<int64_t> dim;
-  if (!c.attrs().boolean("flatten", false)) dim = c.in_values(1).at(0);
-  Tensor y = c.out(0);
+  const int64_t dim = c.in_values(1).at(0);
+  std::vector<int64_t> left = x.sizes().vec();
+  if (!left.empty()) left.erase(left.begin() + at::maybe_wrap_dim(dim, x.dim()));
+  Tensor y = c.out(0).view(left);
   if (largest) {
-    at::cpu::argmax_out(y, x, dim, keep_dims(c));
+    at::cpu::argmax_out(y, x, dim, false);
   } else {
-    at::cpu::argmin_out(y, x, dim, keep_dims(c));
+    at::cpu::argmin_out(y, x, dim, false);
   }
 }
-SIM_OP(ArgMaxV2)
-    .inputs(2)
-    .dtypes({kRealAndBool, kAxes})
-    .attrs({"keep_dims:bool", "flatten:bool", "dtype:int"})
-    .run([](OpContext& c) { arg_extreme(c, true); });
-SIM_OP(ArgMin)
-    .inputs(2)
-    .dtypes({kRealAndBool, kAxes})
-    .attrs({"keep_dims:bool", "flatten:bool", "dtype:int"})
-    .run([](OpContext& c) { arg_extreme(c, false); });
+SIM_OP(ArgMaxV2).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"dtype:dtype"}).run([](OpContext& c) {
+  arg_extreme(c, true);
+});
+SIM_OP(ArgMin).inputs(2).dtypes({kRealAndBool, kAxes}).attrs({"dtype:dtype"}).run([](OpContext& c) {
+  arg_extreme(c, false);
+});
 
-// x -> values, indices
+const std::vector<std::string> kWithValueAttrs = {"dimension:int", "keep_dims:bool", "indice_dtype:dtype"};
+
+// x -> indices, values
 void max_with_index(OpContext& c) {
-  Tensor values = c.out(0), indices = c.out(1);
+  Tensor indices = c.out(0), values = c.out(1);
   at::cpu::max_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
 SIM_OP(ArgMaxWithValue)
     .inputs(1)
     .outputs(2)
     .dtypes(kRealAndBool)
-    .attrs({"dimension:int", "keep_dims:bool"})
+    .attrs(kWithValueAttrs)
+    .require({"dimension"})
     .run(max_with_index);
 
 void min_with_index(OpContext& c) {
-  Tensor values = c.out(0), indices = c.out(1);
+  Tensor indices = c.out(0), values = c.out(1);
   at::cpu::min_out(values, indices, c.in(0), c.attrs().integer("dimension", 0), keep_dims(c));
 }
 SIM_OP(ArgMinWithValue)
     .inputs(1)
     .outputs(2)
     .dtypes(kRealAndBool)
-    .attrs({"dimension:int", "keep_dims:bool"})
+    .attrs(kWithValueAttrs)
+    .require({"dimension"})
     .run(min_with_index);
 
 void cumsum(OpContext& c) {
@@ -217,9 +195,9 @@ SIM_OP(Cummax).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int"}).requ
 
 void cummin(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
-  at::cummin_out(values, indices, c.in(0), c.attrs().integer("dim", 0));
+  at::cummin_out(values, indices, c.in(0), c.attrs().integer("axis", 0));
 }
-SIM_OP(Cummin).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int"}).require({"dim"}).run(cummin);
+SIM_OP(Cummin).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int"}).require({"axis"}).run(cummin);
 
 // x, axis
 void log_cumsum_exp(OpContext& c) {
@@ -228,12 +206,17 @@ void log_cumsum_exp(OpContext& c) {
 }
 SIM_OP(LogCumsumExp).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).run(log_cumsum_exp);
 
-// x, p, maxnorm
 void renorm(OpContext& c) {
   Tensor y = c.out(0);
-  at::cpu::renorm_out(y, c.in(0), c.in_scalar(1), c.attrs().integer("dim", 0), c.in_scalar(2));
+  const Attrs& a = c.attrs();
+  at::cpu::renorm_out(y, c.in(0), a.real("p", 2), a.integer("dim", 0), a.real("maxnorm", 0));
 }
-SIM_OP(Renorm).inputs(3).dtypes(kFloatAndComplex).attrs({"dim:int"}).require({"dim"}).run(renorm);
+SIM_OP(Renorm)
+    .inputs(1)
+    .dtypes(kFloatAndComplex)
+    .attrs({"p:float", "dim:int", "maxnorm:float"})
+    .require({"p", "dim", "maxnorm"})
+    .run(renorm);
 
 void cross(OpContext& c) {
   Tensor y = c.out(0);

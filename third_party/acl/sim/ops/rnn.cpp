@@ -60,17 +60,19 @@ void dynamic_rnn(OpContext& c) {
   lstm(c, x, w.narrow(0, 0, inputs), w.narrow(0, inputs, w.size(0) - inputs), widen(optional_in(c, 2)),
        optional_in(c, 3), state(c.in(4)), state(c.in(5)));
 }
-const std::vector<std::string> kRnnAttrs = {
-    "cell_type:str",    "direction:str",  "cell_depth:int",   "use_peephole:bool", "keep_prob:float",
-    "cell_clip:float",  "num_proj:int",   "time_major:bool",  "activation:str",    "forget_bias:float",
-    "is_training:bool", "gate_order:str", "reset_after:bool", "bias_type:str",     "recurrent_activation:str",
-    "stateful:bool",    "merge_mode:str"};
+// What each of the operators has beside these.
+std::vector<std::string> rnn_attrs(std::initializer_list<const char*> more) {
+  std::vector<std::string> names = {"direction:str", "cell_depth:int",  "keep_prob:float", "cell_clip:float",
+                                    "num_proj:int",  "time_major:bool", "gate_order:str"};
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
 const DtypeSet kMask = kFloatTypes | kIntTypes;
 SIM_OP(DynamicRNN)
     .inputs(6)
     .outputs(8)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kMask, kFloatTypes, kFloatTypes})
-    .attrs(kRnnAttrs)
+    .attrs(rnn_attrs({"cell_type:str", "use_peephole:bool", "activation:str", "forget_bias:float", "is_training:bool"}))
     .on_cube()
     .run(dynamic_rnn);
 
@@ -83,7 +85,8 @@ SIM_OP(DynamicRNNV2)
     .inputs(7)
     .outputs(8)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kMask, kFloatTypes, kFloatTypes})
-    .attrs(kRnnAttrs)
+    .attrs(rnn_attrs({"cell_type:str", "use_peephole:bool", "activation:str", "recurrent_activation:str",
+                      "forget_bias:float", "stateful:bool", "merge_mode:str", "is_training:bool"}))
     .on_cube()
     .run(dynamic_rnn_v2);
 
@@ -147,7 +150,13 @@ void dynamic_rnn_grad(OpContext& c) {
   c.out(3).copy_(g.dh.reshape(c.out(3).sizes()));
   c.out(4).copy_(g.dc.reshape(c.out(4).sizes()));
 }
-SIM_OP(DynamicRNNGrad).inputs(16, 17).outputs(5).dtypes(kMask).attrs(kRnnAttrs).on_cube().run(dynamic_rnn_grad);
+SIM_OP(DynamicRNNGrad)
+    .inputs(16, 17)
+    .outputs(5)
+    .dtypes(kMask)
+    .attrs(rnn_attrs({"cell_type:str", "use_peephole:bool", "forget_bias:float"}))
+    .on_cube()
+    .run(dynamic_rnn_grad);
 
 // x, w_ih, w_hh, y, init_h, init_c, h, c, dy, dh, dc, i, j, f, o, tanhc -> dw_ih, dw_hh, db, dx, dh_prev, dc_prev
 void dynamic_rnn_v2_grad(OpContext& c) {
@@ -158,7 +167,14 @@ void dynamic_rnn_v2_grad(OpContext& c) {
   const Tensor all[] = {g.dw_ih, g.dw_hh, g.db, g.dx, g.dh, g.dc};
   for (size_t k = 0; k < 6; ++k) c.out(k).copy_(all[k].reshape(c.out(k).sizes()));
 }
-SIM_OP(DynamicRNNV2Grad).inputs(16).outputs(6).dtypes(kFloatTypes).attrs(kRnnAttrs).on_cube().run(dynamic_rnn_v2_grad);
+SIM_OP(DynamicRNNV2Grad)
+    .inputs(16)
+    .outputs(6)
+    .dtypes(kFloatTypes)
+    .attrs(rnn_attrs({"cell_type:str", "use_peephole:bool", "activation:str", "recurrent_activation:str",
+                      "stateful:bool", "merge_mode:str"}))
+    .on_cube()
+    .run(dynamic_rnn_v2_grad);
 
 // x, w_ih, w_hh, b_ih, b_hh, seq_length, init_h -> y, h, update, reset, new, hidden_new
 void dynamic_gru_v2(OpContext& c) {
@@ -191,7 +207,7 @@ SIM_OP(DynamicGRUV2)
     .inputs(7)
     .outputs(6)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kMask, kFloatTypes})
-    .attrs(kRnnAttrs)
+    .attrs(rnn_attrs({"activation:str", "reset_after:bool", "is_training:bool"}))
     .on_cube()
     .run(dynamic_gru_v2);
 
@@ -223,7 +239,13 @@ void dynamic_gru_v2_grad(OpContext& c) {
   c.out(4).copy_(at::matmul(dinput, w_ih.t()));
   c.out(5).copy_(dh.reshape(c.out(5).sizes()));
 }
-SIM_OP(DynamicGRUV2Grad).inputs(12).outputs(6).dtypes(kFloatTypes).attrs(kRnnAttrs).on_cube().run(dynamic_gru_v2_grad);
+SIM_OP(DynamicGRUV2Grad)
+    .inputs(12)
+    .outputs(6)
+    .dtypes(kFloatTypes)
+    .attrs(rnn_attrs({"reset_after:bool"}))
+    .on_cube()
+    .run(dynamic_gru_v2_grad);
 
 }  // namespace
 }  // namespace acl_sim

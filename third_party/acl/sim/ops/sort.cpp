@@ -17,7 +17,12 @@ void sort(OpContext& c) {
   at::cpu::sort_out(values, indices, c.in(0), c.attrs().boolean("stable", false), c.attrs().integer("axis", -1),
                     c.attrs().boolean("descending", false));
 }
-SIM_OP(Sort).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"axis:int", "descending:bool", "stable:bool"}).run(sort);
+SIM_OP(Sort)
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealAndBool)
+    .attrs({"axis:int", "descending:bool", "stable:bool", "y2_dtype:int"})
+    .run(sort);
 
 // x, k -> values, indices
 void top_k(OpContext& c) {
@@ -25,7 +30,12 @@ void top_k(OpContext& c) {
   at::cpu::topk_out(values, indices, c.in(0), c.in_values(1).at(0), c.attrs().integer("dim", -1),
                     c.attrs().boolean("largest", true), c.attrs().boolean("sorted", true));
 }
-SIM_OP(TopKV2).inputs(2).outputs(2).dtypes(kAllTypes).attrs({"dim:int", "largest:bool", "sorted:bool"}).run(top_k);
+SIM_OP(TopKV2)
+    .inputs(2)
+    .outputs(2)
+    .dtypes(kAllTypes)
+    .attrs({"dim:int", "largest:bool", "sorted:bool", "indices_dtype:int"})
+    .run(top_k);
 
 // x -> values, indices: the k-th smallest along a dimension
 void kth_value(OpContext& c) {
@@ -65,32 +75,37 @@ void mode(OpContext& c) {
 }
 SIM_OP(Mode).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int", "keep_dims:bool"}).run(mode);
 
-// x, weights -> counts; the caller knows how many there are.
+// x, how many counts, weights (none: without elements) -> counts
 void bin_count(OpContext& c) {
   const Tensor x = c.in(0);
   std::optional<Tensor> weights;
-  if (c.num_inputs() > 1 && c.has_input(1)) weights = c.in(1);
+  if (c.in(2).numel() > 0) weights = c.in(2);
   Tensor y = c.out(0);
   y.copy_(at::bincount(x, weights, y.numel()));
 }
-SIM_OP(Bincount).inputs(1, 2).dtypes(kAllTypes).run(bin_count);
+SIM_OP(Bincount).inputs(3).dtypes(kAllTypes).run(bin_count);
 
 void histogram(OpContext& c) {
   Tensor y = c.out(0);
-  at::cpu::histc_out(y, c.in(0), y.numel(), c.in_scalar(1), c.in_scalar(2));
+  const Attrs& a = c.attrs();
+  at::cpu::histc_out(y, c.in(0), a.integer("bins", 100), a.real("min", 0), a.real("max", 0));
 }
-SIM_OP(HistogramFixedWidth).inputs(3).dtypes(kRealTypes).run(histogram);
+SIM_OP(Histogram).inputs(1).dtypes(kRealTypes).attrs({"bins:int", "min:float", "max:float"}).run(histogram);
 
-// x (flat) -> values, inverse, counts, and how many there are. The first and third outputs have room for all of x.
+// x (flat) -> values, inverse, counts. The first and third outputs have room for all of x.
 void unique(OpContext& c) {
   const Tensor x = c.in(0);
   const auto [values, inverse, counts] = at::_unique2(x, true, true, true);
   c.out(0).narrow(0, 0, values.numel()).copy_(values);
   c.out(1).copy_(inverse);
   c.out(2).narrow(0, 0, counts.numel()).copy_(counts);
-  c.out(3).fill_(values.numel());
 }
-SIM_OP(UniqueWithCountsAndSorting).inputs(1).outputs(4).dtypes(kRealAndBool).run(unique);
+SIM_OP(UniqueWithCountsAndSorting)
+    .inputs(1)
+    .outputs(3)
+    .dtypes(kRealAndBool)
+    .attrs({"return_inverse:bool", "return_counts:bool", "sorted:bool"})
+    .run(unique);
 
 void unique_consecutive(OpContext& c) {
   const Tensor x = c.in(0);
@@ -98,9 +113,13 @@ void unique_consecutive(OpContext& c) {
   c.out(0).narrow(0, 0, values.numel()).copy_(values);
   c.out(1).copy_(inverse);
   c.out(2).narrow(0, 0, counts.numel()).copy_(counts);
-  c.out(3).fill_(values.numel());
 }
-SIM_OP(UniqueConsecutive).inputs(1).outputs(4).dtypes(kRealAndBool).run(unique_consecutive);
+SIM_OP(UniqueConsecutive)
+    .inputs(1)
+    .outputs(3)
+    .dtypes(kRealAndBool)
+    .attrs({"return_idx:bool", "return_counts:bool"})
+    .run(unique_consecutive);
 
 }  // namespace
 }  // namespace acl_sim

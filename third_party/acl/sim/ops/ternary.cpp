@@ -16,20 +16,17 @@ const DtypeSet kFloatAndComplex =
 // x, least, most; either bound may be absent, and may be a host value or a tensor that broadcasts.
 void clip_by_value(OpContext& c) {
   const Tensor x = c.in_any(0);
-  const auto bound = [&](size_t i) { return c.has_input(i) ? operand(c, i, x.scalar_type()) : Tensor(); };
-  const Tensor least = bound(1), most = bound(2);
-  const auto single = [](const Tensor& t) { return !t.defined() || (t.dim() == 0 && t.is_cpu()); };
+  const Tensor least = operand(c, 1, x.scalar_type()), most = operand(c, 2, x.scalar_type());
+  const auto single = [](const Tensor& t) { return t.dim() == 0 && t.is_cpu(); };
   if (single(least) && single(most)) {
     Tensor y = out_for(c, x);
-    const auto value = [](const Tensor& t) { return t.defined() ? std::optional(t.item()) : std::nullopt; };
-    at::cpu::clamp_out(y, x, value(least), value(most));
+    at::cpu::clamp_out(y, x, std::optional(least.item()), std::optional(most.item()));
     return;
   }
-  Tensor y = out_for(c, x, least.defined() ? least : x, most.defined() ? most : x);
-  const auto given = [](const Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; };
-  at::cpu::clamp_out(y, x, given(least), given(most));
+  Tensor y = out_for(c, x, least, most);
+  at::cpu::clamp_out(y, x, std::optional(least), std::optional(most));
 }
-SIM_OP(ClipByValue).inputs(1, 3).dtypes(kRealAndBool).run(clip_by_value);
+SIM_OP(ClipByValue).inputs(3).dtypes(kRealAndBool).run(clip_by_value);
 
 void lerp(OpContext& c) {
   const Tensor start = c.in_any(0), end = c.in_any(1);

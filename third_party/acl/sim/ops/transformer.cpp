@@ -65,8 +65,17 @@ void attention(OpContext& c) {
 }
 const std::vector<std::string> kAttrs = {"attn_head_num:int", "attn_dim_per_head:int", "src_len:int",
                                          "tgt_len:int",       "keep_prob:float",       "softmax_use_float:bool"};
+const std::vector<std::string> kNeeded = {"attn_head_num", "attn_dim_per_head", "src_len",
+                                          "tgt_len",       "keep_prob",         "softmax_use_float"};
 const DtypeSet kFloatOrMask = kFloatTypes | dtype_bit(ACL_UINT8);
-SIM_OP(MultiHeadAttention).inputs(13).outputs(8).dtypes(kFloatOrMask).attrs(kAttrs).on_cube().run(attention);
+SIM_OP(MultiHeadAttention)
+    .inputs(13)
+    .outputs(8)
+    .dtypes(kFloatOrMask)
+    .attrs(kAttrs)
+    .require(kNeeded)
+    .on_cube()
+    .run(attention);
 
 // query, key, value, their weights, out_proj_weight, query, key, value by heads, softmax, softmax with dropout,
 // context, y_grad, dropout mask -> gradients of the four weights, of query, key, value, of the four biases
@@ -94,7 +103,16 @@ void attention_grad(OpContext& c) {
                             dy.sum(0)};
   for (size_t i = 0; i < 11; ++i) c.out(i).copy_(results[i]);
 }
-SIM_OP(MultiHeadAttentionGrad).inputs(15).outputs(11).dtypes(kFloatOrMask).attrs(kAttrs).on_cube().run(attention_grad);
+SIM_OP(MultiHeadAttentionGrad)
+    .inputs(15)
+    .outputs(11)
+    .dtypes(kFloatOrMask)
+    .attrs({"attn_head_num:int", "attn_dim_per_head:int", "src_len:int", "tgt_len:int", "keep_prob:float",
+            "softmax_use_float:bool", "bias_grad_mask:bools"})
+    .require({"attn_head_num", "attn_dim_per_head", "src_len", "tgt_len", "keep_prob", "softmax_use_float",
+              "bias_grad_mask"})
+    .on_cube()
+    .run(attention_grad);
 
 }  // namespace
 }  // namespace acl_sim

@@ -1,6 +1,7 @@
 // Resizing of lines, images and volumes, with gradients. The sizes follow from the operands. What was asked for as a
-// scale comes as optional float64 inputs behind the others, one per dimension: attributes are fp32, and the last bit
-// of a scale decides which pixel is the nearest.
+// scale comes as the attribute `scales`, 0 for none. Where there is no such attribute it comes as optional float64
+// inputs behind the others, one per dimension: attributes are fp32, and the last bit of a scale decides which pixel is
+// the nearest.
 
 #include "nn_util.h"
 
@@ -17,6 +18,8 @@ struct Resize {
         corners(c.attrs().boolean("align_corners", false)) {}
 
   std::optional<double> scale(size_t i) const {
+    const std::vector<double> scales = c.attrs().reals("scales");
+    if (!scales.empty()) return scales.at(i) > 0 ? std::optional<double>(scales[i]) : std::nullopt;
     return c.has_input(first + i) ? std::optional<double>(c.in_scalar(first + i).toDouble()) : std::nullopt;
   }
   // The spatial sizes of the result and of the operand.
@@ -153,25 +156,54 @@ const std::vector<std::string> kAttrs = {"output_size:ints", "input_size:ints", 
                                          "half_pixel_centers:bool"};
 const std::vector<DtypeSet> kSized = {kRealTypes, kIntTypes, kFloatTypes};  // with an input that states the size
 const std::vector<DtypeSet> kPlain = {kPixels, kFloatTypes};
+const std::vector<DtypeSet> kLike = {kFloatTypes};  // with an operand of the size wanted
 
-SIM_OP(ResizeNearestNeighborV2).inputs(2, 4).dtypes(kSized).attrs(kAttrs).run(nearest_2d);
-SIM_OP(ResizeNearestNeighborV2Grad).inputs(2, 4).dtypes(kSized).attrs(kAttrs).run(nearest_2d_grad);
-SIM_OP(ResizeBilinearV2).inputs(2, 4).dtypes(kSized).attrs(kAttrs).run(bilinear_2d);
-SIM_OP(ResizeBilinearV2Grad).inputs(2, 4).dtypes(kSized).attrs(kAttrs).run(bilinear_2d_grad);
-SIM_OP(UpsampleNearest1d).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(nearest_1d);
-SIM_OP(UpsampleNearest1dGrad).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(nearest_1d_grad);
-SIM_OP(UpsampleNearest3d).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(nearest_3d);
-SIM_OP(UpsampleNearest3dGrad).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(nearest_3d_grad);
+const std::vector<std::string> kResize = {"align_corners:bool", "half_pixel_centers:bool", "scales:floats"};
+const std::vector<std::string> kUp = {"output_size:ints", "scales:floats"};
+const std::vector<std::string> kUpGrad = {"input_size:ints", "output_size:ints", "scales:floats"};
+const std::vector<std::string> kCorners = {"output_size:ints", "scales:floats", "align_corners:bool"};
+const std::vector<std::string> kCornersGrad = {"input_size:ints", "output_size:ints", "scales:floats",
+                                               "align_corners:bool"};
+
+SIM_OP(ResizeNearestNeighborV2).inputs(2).dtypes(kSized).attrs(kResize).run(nearest_2d);
+SIM_OP(ResizeNearestNeighborV2Grad).inputs(2).dtypes(kSized).attrs(kResize).run(nearest_2d_grad);
+SIM_OP(ResizeBilinearV2).inputs(2).dtypes(kSized).attrs(kResize).run(bilinear_2d);
+SIM_OP(ResizeBilinearV2Grad).inputs(2).dtypes(kLike).attrs(kResize).run(bilinear_2d_grad);
+SIM_OP(UpsampleNearest1d).inputs(1).dtypes(kPlain).attrs(kUp).require({"output_size"}).run(nearest_1d);
+SIM_OP(UpsampleNearest1dGrad)
+    .inputs(1)
+    .dtypes(kPlain)
+    .attrs(kUpGrad)
+    .require({"input_size", "output_size"})
+    .run(nearest_1d_grad);
+SIM_OP(UpsampleNearest3d).inputs(1).dtypes(kPlain).attrs(kUp).run(nearest_3d);
+SIM_OP(UpsampleNearest3dGrad).inputs(1).dtypes(kPlain).attrs(kUpGrad).require({"input_size"}).run(nearest_3d_grad);
+SIM_OP(UpsampleNearestExact3d).inputs(1).dtypes(kPlain).attrs(kUp).require({"output_size"}).run(exact_3d);
+SIM_OP(UpsampleTrilinear3d).inputs(1).dtypes(kPlain).attrs(kCorners).run(trilinear_3d);
+SIM_OP(UpsampleTrilinear3dGrad)
+    .inputs(1)
+    .dtypes(kPlain)
+    .attrs(kCornersGrad)
+    .require({"input_size"})
+    .run(trilinear_3d_grad);
+SIM_OP(ResizeNearestNeighborV2ByScale).inputs(4).dtypes(kSized).attrs(kAttrs).run(nearest_2d);
+SIM_OP(ResizeNearestNeighborV2GradByScale).inputs(4).dtypes(kSized).attrs(kAttrs).run(nearest_2d_grad);
+SIM_OP(ResizeBilinearV2ByScale).inputs(4).dtypes(kSized).attrs(kAttrs).run(bilinear_2d);
+SIM_OP(ResizeBilinearV2GradByScale).inputs(4).dtypes(kLike).attrs(kAttrs).run(bilinear_2d_grad);
+SIM_OP(UpsampleNearest1dByScale).inputs(2).dtypes(kPlain).attrs(kAttrs).run(nearest_1d);
+SIM_OP(UpsampleNearest1dGradByScale).inputs(2).dtypes(kPlain).attrs(kAttrs).run(nearest_1d_grad);
+SIM_OP(UpsampleNearest3dByScale).inputs(4).dtypes(kPlain).attrs(kAttrs).run(nearest_3d);
+SIM_OP(UpsampleNearest3dGradByScale).inputs(4).dtypes(kPlain).attrs(kAttrs).run(nearest_3d_grad);
+SIM_OP(UpsampleNearestExact3dByScale).inputs(4).dtypes(kPlain).attrs(kAttrs).run(exact_3d);
+SIM_OP(UpsampleTrilinear3dByScale).inputs(4).dtypes(kPlain).attrs(kAttrs).run(trilinear_3d);
+SIM_OP(UpsampleTrilinear3dGradByScale).inputs(4).dtypes(kPlain).attrs(kAttrs).run(trilinear_3d_grad);
 SIM_OP(UpsampleNearestExact1d).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(exact_1d);
 SIM_OP(UpsampleNearestExact1dGrad).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(exact_1d_grad);
 SIM_OP(UpsampleNearestExact2d).inputs(1, 3).dtypes(kPlain).attrs(kAttrs).run(exact_2d);
 SIM_OP(UpsampleNearestExact2dGrad).inputs(1, 3).dtypes(kPlain).attrs(kAttrs).run(exact_2d_grad);
-SIM_OP(UpsampleNearestExact3d).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(exact_3d);
 SIM_OP(UpsampleNearestExact3dGrad).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(exact_3d_grad);
 SIM_OP(UpsampleLinear1d).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(linear_1d);
 SIM_OP(UpsampleLinear1dGrad).inputs(1, 2).dtypes(kPlain).attrs(kAttrs).run(linear_1d_grad);
-SIM_OP(UpsampleTrilinear3d).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(trilinear_3d);
-SIM_OP(UpsampleTrilinear3dGrad).inputs(1, 4).dtypes(kPlain).attrs(kAttrs).run(trilinear_3d_grad);
 SIM_OP(UpsampleBicubic2d).inputs(1, 3).dtypes(kPlain).attrs(kAttrs).run(bicubic_2d);
 SIM_OP(UpsampleBicubic2dGrad).inputs(1, 3).dtypes(kPlain).attrs(kAttrs).run(bicubic_2d_grad);
 SIM_OP(UpsampleBilinear2dAA).inputs(1, 3).dtypes(kPlain).attrs(kAttrs).run(smooth<kBilinearAA>);

@@ -36,9 +36,11 @@ struct Windows {
 char* reserve_addresses(size_t size) {
   void* at = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
-                format("cannot reserve %zu GiB of addresses for the simulated devices (%s); is 'ulimit -v' set?",
-                       size >> 30, std::strerror(errno)));
+    throw Error(
+        ACL_ERROR_RT_MEMORY_ALLOCATION,
+        format("cannot reserve %zu GiB of addresses for the simulated devices (%s); is 'ulimit -v' set? A lower "
+               "ASCEND_SIM_MEMORY or ASCEND_SIM_DEVICE_COUNT needs less",
+               size >> 30, std::strerror(errno)));
   }
   return static_cast<char*>(at);
 }
@@ -115,8 +117,14 @@ Device::Device(int logical_id)
       ::mmap(alias_base(), file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) !=
           MAP_FAILED;
   if (!good) {
+    const int reason = errno;
+    if (file_ >= 0) ::close(file_);
+    const char* limit = reason == EFBIG    ? "; 'ulimit -f' is too low for it, or ASCEND_SIM_MEMORY too high"
+                        : reason == EMFILE ? "; 'ulimit -n' is too low"
+                                           : "";
     throw Error(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                format("cannot make the memory of simulated device %d: %s", id, std::strerror(errno)));
+                format("cannot make the memory of simulated device %d, a file of %zu MiB: %s%s", id, file_bytes_ >> 20,
+                       std::strerror(reason), limit));
   }
   // A forked child must not write into its parent's device.
   ::madvise(alias_base(), file_bytes_, MADV_DONTFORK);

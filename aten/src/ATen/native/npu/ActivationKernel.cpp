@@ -48,6 +48,8 @@ std::tuple<Tensor, Tensor> log_sigmoid_forward(const Tensor& self) {
 }
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_out(const Tensor& self, Tensor& output, Tensor& buffer) {
+  TORCH_CHECK(output.scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
+              output.scalar_type());
   give(std::get<0>(npu::log_sigmoid_forward(self)), output);
   buffer.resize_({0});
   return std::forward_as_tuple(output, buffer);

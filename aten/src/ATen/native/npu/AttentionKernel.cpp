@@ -64,7 +64,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   // Stored by position, then head, as the operator makes it.
   const Tensor logsumexp = empty_npu({query.size(0), query.size(2), query.size(1)}, wide, query.device());
   OpCommand cmd;
-  cmd.Name("FlashAttentionScore").Input(query).Input(key).Input(value).InputOptional(attn_bias);
+  cmd.Name("DotProductAttention").Input(query).Input(key).Input(value).InputOptional(attn_bias);
   cmd.Input(Scalar(scale_of(query, scale)), kDouble).Output(output).Output(logsumexp);
   cmd.Attr("input_layout", "BNSD").Attr("is_causal", is_causal).Run();
   return {output.transpose(1, 2),
@@ -89,7 +89,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fused_attention_backward(
   TORCH_CHECK(!grad_input_mask[3], "fused attention has no gradient of attn_bias");
   const Tensor grad_query = results_like(query), grad_key = results_like(key), grad_value = results_like(value);
   OpCommand cmd;
-  cmd.Name("FlashAttentionScoreGrad").Input(grad_out).Input(query).Input(key).Input(value);
+  cmd.Name("DotProductAttentionGrad").Input(grad_out).Input(query).Input(key).Input(value);
   cmd.Input(out.transpose(1, 2)).Input(logsumexp.transpose(1, 2)).Input(attn_bias);
   cmd.Input(Scalar(scale_of(query, scale)), kDouble).Output(grad_query).Output(grad_key).Output(grad_value);
   cmd.Attr("input_layout", "BNSD").Attr("is_causal", is_causal).Run();

@@ -1,6 +1,7 @@
-// Concatenation, and rearrangements of whole tensors: flip, roll, repeat.
+// Concatenation, and rearrangements of whole tensors: flip, roll, shuffles of channels and pixels.
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/native/PixelShuffle.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -97,6 +98,46 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   return result;
 }
 
+namespace {
+
+// For what has the values of `self` in another order: channels-last where self is, as on the CPU.
+Tensor empty_shuffled(const Tensor& self, IntArrayRef sizes) {
+  MemoryFormat format = self.suggest_memory_format();
+  if (format == MemoryFormat::ChannelsLast3d && sizes != self.sizes()) format = MemoryFormat::Contiguous;
+  return new_output(sizes, {}, self.options().memory_format(format));
+}
+
+// [..., c, r, r, h, w] as [..., c, h, r, w, r].
+Tensor between_pixels(const Tensor& blocks) { return blocks.movedim({-2, -4, -1, -3}, {-4, -3, -2, -1}); }
+
+}  // namespace
+
+Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
+  check_pixel_shuffle_shapes(self, factor);
+  DeviceOf guard(self);
+  const int64_t channels = self.size(-3) / (factor * factor), height = self.size(-2), width = self.size(-1);
+  DimVector sizes(self.sizes().begin(), self.sizes().end() - 3);
+  sizes.append({channels, height * factor, width * factor});
+  Tensor result = empty_shuffled(self, sizes);
+  if (result.numel() == 0) return result;
+  const Tensor pixels = result.unflatten(-1, {width, factor}).unflatten(-3, {height, factor});
+  pixels.copy_(between_pixels(self.unflatten(-3, {channels, factor, factor})));
+  return result;
+}
+
+Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
+  check_pixel_unshuffle_shapes(self, factor);
+  DeviceOf guard(self);
+  const int64_t channels = self.size(-3), height = self.size(-2) / factor, width = self.size(-1) / factor;
+  DimVector sizes(self.sizes().begin(), self.sizes().end() - 3);
+  sizes.append({channels * factor * factor, height, width});
+  Tensor result = empty_shuffled(self, sizes);
+  if (result.numel() == 0) return result;
+  const Tensor pixels = self.unflatten(-1, {width, factor}).unflatten(-3, {height, factor});
+  between_pixels(result.unflatten(-3, {channels, factor, factor})).copy_(pixels);
+  return result;
+}
+
 Tensor channel_shuffle(const Tensor& self, int64_t groups) {
   TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ", self.sizes());
   const int64_t channels = self.size(1);
@@ -104,8 +145,11 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
   TORCH_CHECK(channels % groups == 0, "Number of channels must be divisible by groups. Got ", channels,
               " channels and ", groups, " groups.");
   if (self.numel() == 0) return self.alias();
-  const int64_t batch = self.size(0);
-  return self.reshape({batch, groups, channels / groups, -1}).transpose(1, 2).contiguous().reshape(self.sizes());
+  DeviceOf guard(self);
+  Tensor result = empty_shuffled(self, self.sizes());
+  result.unflatten(1, {channels / groups, groups})
+      .copy_(self.unflatten(1, {groups, channels / groups}).transpose(1, 2));
+  return result;
 }
 
 }  // namespace at::native::npu

@@ -8,9 +8,11 @@
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/Structured.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>
 
+#include <algorithm>
 #include <tuple>
 
 namespace at::native::npu {
@@ -71,14 +73,18 @@ void plain(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvParam
 // y = the data gradient of a convolution with filter w at dy: also the transposed convolution
 void backprop_input(const Tensor& dy, const Tensor& w, const ConvParams& p, const Tensor& dx) {
   OpCommand cmd;
-  cmd.Name(p.volume() ? "Conv3DBackpropInput" : "Conv2DBackpropInput").Input(dx.sizes()).Input(w).Input(dy).Output(dx);
+  cmd.Name(p.volume() ? "Conv3DBackpropInput" : "Conv2DBackpropInput")
+      .Input(dx.sizes(), kInt)
+      .Input(w)
+      .Input(dy)
+      .Output(dx);
   p.attach(cmd);
   cmd.Run();
 }
 
 void transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvParams& p, const Tensor& y) {
   OpCommand cmd;
-  cmd.Name(p.volume() ? "Conv3DTranspose" : "Conv2DTranspose").Input(y.sizes()).Input(x).Input(w);
+  cmd.Name(p.volume() ? "Conv3DTranspose" : "Conv2DTranspose").Input(y.sizes(), kInt).Input(x).Input(w);
   if (bias.defined()) {
     cmd.Input(bias);
   }
@@ -91,11 +97,18 @@ void backprop_filter(const Tensor& x, const Tensor& dy, const ConvParams& p, con
   OpCommand cmd;
   cmd.Name(p.volume() ? "Conv3DBackpropFilter" : "Conv2DBackpropFilter")
       .Input(x)
-      .Input(dw.sizes())
+      .Input(dw.sizes(), kInt)
       .Input(dy)
       .Output(dw);
   p.attach(cmd);
   cmd.Run();
+}
+
+// Channels-last if either operand is.
+MemoryFormat format_of_result(const Tensor& x, const Tensor& w) {
+  if (x.is_contiguous() && w.is_contiguous()) return MemoryFormat::Contiguous;
+  const MemoryFormat format = x.suggest_memory_format();
+  return format == MemoryFormat::Contiguous ? w.suggest_memory_format() : format;
 }
 
 bool same_image(IntArrayRef a, IntArrayRef b) { return a.slice(2) == b.slice(2); }
@@ -116,6 +129,8 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   DeviceOf guard(input);
   TORCH_CHECK(input.dim() >= 3 && input.dim() <= 5, "convolution: expected an input of 3 to 5 dimensions, got ",
               input.sizes());
+  TORCH_CHECK(std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d > 0; }),
+              "dilation should be greater than zero, but got ", dilation);
   check_dtype(input.scalar_type(), kDtypeFloat | kDtypeInt64, "convolution");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
               weight.toString(), ") should be the same");
@@ -130,7 +145,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
     const auto out = conv_output_size(x.sizes(), w.sizes(), p.padding, p.stride, p.dilation);
     sizes.assign(out.begin(), out.end());
   }
-  const Tensor y = empty_npu(sizes, x.scalar_type(), x.device());
+  const Tensor y = new_output(sizes, {}, x.options().memory_format(format_of_result(x, w)));
   if (y.numel() > 0) {
     transposed ? transpose(x, w, b, p, y) : plain(x, w, b, p, y);
   }
@@ -148,7 +163,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
                      transposed);
   const bool empty = dy.numel() == 0 || x.numel() == 0;
   const auto fresh = [&](const Tensor& like) {
-    return empty ? at::zeros(like.sizes(), like.options()) : empty_as(like);
+    return empty ? at::zeros(like.sizes(), like.options())
+                 : new_output(like.sizes(), {}, like.options().memory_format(format_of_result(x, w)));
   };
   // What convolving dy gives. It exceeds x where output_padding reaches the stride (allowed below the dilation): the
   // rest has no counterpart in x.

@@ -106,7 +106,8 @@ npu_multi_head_attention_backward(const Tensor& query, const Tensor& key, const 
     cmd.Input(value_weight).Input(out_proj_weight).Input(query_res).Input(key_res).Input(value_res);
     cmd.Input(attn_scores).Input(attn_res).Input(context).Input(y_grad).Input(dropout_mask);
     cmd.Output(dwq).Output(dwk).Output(dwv).Output(dwo).Output(dq).Output(dk).Output(dv);
-    cmd.Output(dbq).Output(dbk).Output(dbv).Output(dbo);
+    cmd.Output(dbq).Output(dbk).Output(dbv).Output(dbo).Attr("bias_grad_mask",
+                                                             ArrayRef<bool>({true, true, true, true}));
     h.attach(cmd, softmax_use_float);
     cmd.Run();
   }

@@ -168,7 +168,7 @@ std::tuple<Tensor, Tensor> npu_nms_rotated(const Tensor& self, const Tensor& sco
   const Tensor index = new_like(self, {self.size(0)}, kInt), count = new_like(self, {1}, kInt);
   if (self.is_meta()) return {index, count};
   OpCommand cmd;
-  cmd.Name("RotatedNMS").Input(self).Input(scores).Output(index).Output(count);
+  cmd.Name("RotatedNmsLimited").Input(self).Input(scores).Output(index).Output(count);
   cmd.Attr("iou_threshold", iou_threshold).Attr("scores_threshold", scores_threshold);
   cmd.Attr("max_output_size", max_output_size).Attr("mode", mode).Run();
   return {index.narrow(0, 0, count.item<int64_t>()).clone(), count};

@@ -128,7 +128,7 @@ std::tuple<Tensor, Tensor, Tensor> npu_dropout_with_add_softmax(const Tensor& se
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   const Tensor mask = new_like(self, {whole_blocks(self.numel())}, kByte), soft = new_like(x1), y = new_like(self);
   if (!self.is_meta() && self.numel() > 0) {
-    draw("DropOutGenMaskV3", self.sizes(), prob, mask);
+    draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
     OpCommand cmd;
     cmd.Name("AxpyWithSoftmaxAndDropOutDoMask").Input(x1).Input(self).Input(mask).Output(soft).Output(y);
     cmd.Attr("alpha", alpha.toDouble()).Attr("input_keep_prob", 1. - prob).Attr("axis", IntArrayRef(axis)).Run();

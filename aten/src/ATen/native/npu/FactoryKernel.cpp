@@ -1,7 +1,9 @@
 // New tensors and their first contents.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/HostScalar.h>
@@ -17,9 +19,19 @@ void check_factory(std::optional<Layout> layout, std::optional<bool> pin_memory)
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
+// The view with each place of an expanded tensor once: filling one is allowed, as on other devices.
+Tensor without_repeats(const Tensor& self) {
+  Tensor place = self;
+  for (int64_t d = self.dim() - 1; d >= 0; --d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) place = place.select(d, 0);
+  }
+  return place;
+}
+
 // Fills memory of any strides with one value.
 void fill_with(const Tensor& self, const Scalar& value) {
   if (self.numel() == 0) return;
+  if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) return fill_with(without_repeats(self), value);
   DeviceOf guard(self);
   OpCommand cmd;
   cmd.Name("Fill").Elementwise();
@@ -28,6 +40,14 @@ void fill_with(const Tensor& self, const Scalar& value) {
     cmd.Input(self.sizes()).Input(value, self.scalar_type()).OutputAs(self, self.sizes()).Run();
   } else {
     cmd.Input(self.sizes()).Input(value, self.scalar_type()).Output(self).Run();
+  }
+}
+
+// Under torch.use_deterministic_algorithms nobody may compute with what memory held before.
+void fill_if_deterministic(Tensor& t) {
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(t);
   }
 }
 
@@ -42,13 +62,17 @@ Tensor empty(IntArrayRef size, std::optional<ScalarType> dtype, std::optional<La
     TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "memory format Preserve needs a tensor to preserve from");
     result.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
   }
+  fill_if_deterministic(result);
   return result;
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<ScalarType> dtype,
                      std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin_memory) {
   check_factory(layout, pin_memory);
-  return empty_npu(size, stride, dtype.value_or(typeMetaToScalarType(at::get_default_dtype())), resolve_device(device));
+  Tensor result =
+      empty_npu(size, stride, dtype.value_or(typeMetaToScalarType(at::get_default_dtype())), resolve_device(device));
+  fill_if_deterministic(result);
+  return result;
 }
 
 Tensor& fill_scalar(Tensor& self, const Scalar& value) {
@@ -70,14 +94,17 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
 
 Tensor& zero_(Tensor& self) {
   if (self.numel() == 0) return self;
-  DeviceOf guard(self);
-  OpCommand cmd;
-  cmd.Name("ZerosLike");
-  if (self.is_non_overlapping_and_dense()) {
-    cmd.OutputAs(self, self.sizes()).Run();
-  } else {
-    cmd.Output(self).Run();
+  if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) {
+    without_repeats(self).zero_();
+    return self;
   }
+  DeviceOf guard(self);
+  if (!self.is_contiguous() && !self.is_non_overlapping_and_dense()) {
+    fill_with(self, 0);  // what it holds need not be made contiguous first
+    return self;
+  }
+  OpCommand cmd;
+  cmd.Name("ZerosLike").InputAs(self, self.sizes()).OutputAs(self, self.sizes()).Run();
   return self;
 }
 

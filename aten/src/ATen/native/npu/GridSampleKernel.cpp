@@ -73,17 +73,14 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& grad_output, cons
   if (grad_output.numel() == 0) {
     return {output_mask[0] ? at::zeros_like(input) : Tensor(), at::zeros_like(grid)};
   }
-  const Tensor dx = output_mask[0] ? empty_as(input) : Tensor();
+  const Tensor dx = empty_as(input);
   const Tensor dgrid = empty_as(grid);
   OpCommand cmd;
   cmd.Name(input.dim() == 5 ? "GridSampler3DGrad" : "GridSampler2DGrad").Input(grad_output).Input(input).Input(grid);
-  cmd.Output(dgrid);
-  if (dx.defined()) {
-    cmd.Output(dx);
-  }
+  cmd.Output(dx).Output(dgrid);
   modes.add_to(cmd);
   cmd.Run();
-  return {dx, dgrid};
+  return {output_mask[0] ? dx : Tensor(), dgrid};
 }
 
 }  // namespace at::native::npu

@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexingUtils.h>
+#include <ATen/native/npu/IndexArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -83,7 +84,7 @@ void issue_index(const Tensor& self, const IndexList& list, const Tensor& result
     return;
   }
   OpCommand cmd;
-  cmd.Name("Index").Input(self).Input(list.flags);
+  cmd.Name("Index").Input(self).Input(list.flags).Input(list.flags);
   add_indices(cmd, list);
   cmd.Output(result).Run();
 }
@@ -107,6 +108,15 @@ void check_index_vector(const char* name, const Tensor& index) {
 }
 
 }  // namespace
+
+void refuse_indices(const Tensor& self, int64_t dim, const Tensor& index, bool index_error) {
+  const int64_t axis = wrapped(self, dim);
+  if (index.numel() == 0 || self.dim() == 0 || self.size(axis) > 0) return;
+  // Only a call that fails waits for the index.
+  const auto first = index.reshape({-1}).select(0, 0).item<int64_t>();
+  TORCH_CHECK_INDEX(!index_error, "index ", first, " is out of bounds for dimension ", axis, " with size 0");
+  TORCH_CHECK(false, "index ", first, " is out of bounds for dimension ", axis, " with size 0");
+}
 
 Tensor index(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   DeviceOf guard(self);
@@ -159,6 +169,10 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
       return self.copy_(filled);
     }
   }
+  at::assert_no_overlap(self, values);
+  for (const std::optional<Tensor>& index : indices) {
+    if (index.has_value() && index->defined()) at::assert_no_overlap(self, *index);
+  }
   const IndexList list = index_list(self, indices);
   if (self.numel() == 0 || c10::multiply_integers(list.shape) == 0) return self;
   TORCH_CHECK(is_expandable_to(values.sizes(), list.shape), "shape mismatch: value tensor of shape ", values.sizes(),
@@ -168,13 +182,13 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
     return self.copy_(values);
   }
   OpCommand cmd;
-  cmd.Name("IndexPut").Input(self);
+  cmd.Name("IndexPutV2").Input(self);
   if (by_value) {
     cmd.Input(read_cpu_scalar(values), self.scalar_type());
   } else {
     cmd.Input(values);
   }
-  cmd.Input(list.flags);
+  cmd.Input(list.flags).Input(list.flags);
   add_indices(cmd, list);
   cmd.Output(self).Attr("accumulate", accumulate).Run();
   return self;
@@ -193,8 +207,11 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
                 " value(s)");
   }
   Tensor result = empty_npu(shape, self.scalar_type(), self.device());
+  if (self.numel() == 0 && index.numel() > 0) {
+    if (self.dim() == 1) refuse_indices(self, dim, index, /*index_error=*/true);
+    TORCH_CHECK(self.size(dim) > 0, "index_select(): self indexing axis dim should be positive");
+  }
   if (result.numel() == 0) return result;
-  TORCH_CHECK_INDEX(self.numel() > 0, "index_select(): self indexing axis dim should be positive");
   OpCommand cmd;
   cmd.Name("GatherV2").Input(self).Input(index).Input(IntArrayRef(dim)).Output(result).Run();
   return result;
@@ -214,6 +231,7 @@ Tensor& index_fill_scalar_(Tensor& self, int64_t dim, const Tensor& index, const
   check_index_vector("index_fill_", index);
   TORCH_CHECK(self.is_complex() || !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  if (self.numel() == 0) refuse_indices(self, dim, index);
   if (self.numel() == 0 || index.numel() == 0) return self;
   DeviceOf guard(self);
   OpCommand cmd;
@@ -324,6 +342,7 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
               "but got source.numel() = ",
               source.numel(), ", index.numel() = ", index.numel());
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0, "put_(): Tried to put elements into an empty tensor");
+  if (!accumulate) at::globalContext().alertNotDeterministic("put_");
   if (index.numel() == 0) return self;
   DeviceOf guard(self);
   at::assert_no_internal_overlap(self);
@@ -367,7 +386,8 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_si
   Tensor result = empty_npu({count}, repeats.scalar_type(), repeats.device());
   if (count == 0) return result;
   OpCommand cmd;
-  cmd.Name("RepeatInterleave").Input(repeats).Output(result).Attr("output_size", count).Run();
+  cmd.Name("RepeatInterleave").Input(at::arange(repeats.numel(), repeats.options())).Input(repeats).Output(result);
+  cmd.Attr("axis", 0).Run();
   return result;
 }
 

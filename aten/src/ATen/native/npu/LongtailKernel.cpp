@@ -49,6 +49,7 @@ Tensor& addmm_activation_out(const Tensor& self, const Tensor& mat1, const Tenso
 // ---- out= forms that are particular about dtypes
 
 Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "bernoulli_tensor_cpu_self_");
   at::native::resize_output(out, self.sizes());
   at::assert_no_internal_overlap(out);
   return out.bernoulli_(self, generator);

@@ -100,11 +100,21 @@ void check_class_operands(const Tensor& self, const Tensor& target, const std::o
               "weight tensor should be defined either for all ", self.size(-1), " classes or no classes");
 }
 
+// The gradient's operator has weights even where none are given.
+Tensor class_weights(const Tensor& self, const std::optional<Tensor>& weight) {
+  if (weight.has_value() && weight->defined()) return *weight;
+  return at::ones({self.size(self.dim() == 1 ? 0 : 1)}, self.options());
+}
+
 const AddAttrs kNone = [](OpCommand&) {};
 
 // As an input behind the others, since an attribute would be fp32.
 AddAttrs number(double value) {
   return [value](OpCommand& cmd) { cmd.Input(Scalar(value), kDouble); };
+}
+
+AddAttrs sigma(double value) {
+  return [value](OpCommand& cmd) { cmd.Attr("sigma", value); };
 }
 
 }  // namespace
@@ -126,15 +136,15 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
   TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss("SmoothL1LossV2", self, target, reduction, number(beta));
+  return elementwise_loss("SmoothL1LossV2", self, target, reduction, sigma(beta));
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
   TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, number(beta));
+  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, sigma(beta));
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
-  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input, number(beta));
+  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input, sigma(beta));
 }
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
@@ -213,7 +223,8 @@ Tensor& nll_loss_backward_out(const Tensor& grad_output, const Tensor& self, con
   grad_input.resize_(self.sizes());
   if (target.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).InputOptional(weight).Input(total_weight);
+    cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).Input(class_weights(self, weight));
+    cmd.Input(total_weight);
     cmd.Output(grad_input).Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
   }
   return grad_input;
@@ -249,7 +260,8 @@ Tensor nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const 
   DeviceOf guard(self);
   const Tensor dx = empty_as(self);
   OpCommand cmd;
-  cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).InputOptional(weight).Input(total_weight);
+  cmd.Name("NLLLossGrad").Input(self).Input(grad_output).Input(target).Input(class_weights(self, weight));
+  cmd.Input(total_weight);
   cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Attr("ignore_index", ignore_index).Run();
   return dx;
 }

@@ -1,12 +1,37 @@
 // Products of matrices and vectors that are not one entry of the operator table.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
+#include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/SameDevice.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/addr_native.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
+
+// Upstream's composites look at self only if beta is not zero, and resize it.
+Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
+  SameDevice("addr").read(self).read(vec1).read(vec2);
+  return at::native::math_addr(self, vec1, vec2, beta, alpha);
+}
+
+Tensor& addr_out(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha,
+                 Tensor& out) {
+  return give(npu::addr(self, vec1, vec2, beta, alpha), out);
+}
+
+Tensor& addr_(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
+  TORCH_CHECK(vec1.dim() == 1 && vec2.dim() == 1, "addr: Expected 1-D arguments vec1 and vec2, but got ", vec1.dim(),
+              "-D and ", vec2.dim(), "-D");
+  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
+  TORCH_CHECK(self.size(0) == vec1.size(0) && self.size(1) == vec2.size(0), "size mismatch, input: ", self.sizes(),
+              ", v1: ", vec1.sizes(), ", v2: ", vec2.sizes());
+  at::assert_no_internal_overlap(self);
+  return give(npu::addr(self, vec1, vec2, beta, alpha), self);
+}
 
 // A vector is a matrix of one column.
 Tensor addmv(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {

@@ -40,6 +40,13 @@ inline const char* reduction_name(int64_t reduction) {
 }
 
 // The approximation of GELU, checked.
+// The largest number of a floating-point type of at most 32 bits.
+inline double largest(ScalarType type) {
+  return type == kHalf       ? static_cast<double>(std::numeric_limits<c10::Half>::max())
+         : type == kBFloat16 ? static_cast<double>(std::numeric_limits<c10::BFloat16>::max())
+                             : static_cast<double>(std::numeric_limits<float>::max());
+}
+
 inline std::string gelu_kind(std::string_view approximate) {
   TORCH_CHECK(approximate == "none" || approximate == "tanh", "approximate argument must be either none or tanh.");
   return std::string(approximate);

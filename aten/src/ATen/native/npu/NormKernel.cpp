@@ -1,10 +1,12 @@
 // Batch, layer and group normalisation with their gradients.
 
 #include <ATen/AccumulateType.h>
+#include <ATen/native/Resize.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/Suggested.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>
@@ -97,7 +99,7 @@ Triple batch_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
   DeviceOf guard(input);
   TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.sizes());
   const int64_t saved = training ? input.size(1) : 0;
-  const Tensor y = empty_as(input);
+  const Tensor y = empty_suggested(input);
   const ScalarType type = statistics_type(input, weight, bias, running_mean, running_var);
   const Tensor mean = empty_npu({saved}, type, input.device());
   const Tensor rstd = empty_npu({saved}, type, input.device());
@@ -113,10 +115,24 @@ std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_out(const Tensor& input, const 
                                                      double momentum, double eps, Tensor& out, Tensor& save_mean,
                                                      Tensor& save_invstd) {
   DeviceOf guard(input);
-  const int64_t saved = training ? input.size(1) : 0;
-  out.resize_(input.sizes());
-  save_mean.resize_({saved});
-  save_invstd.resize_({saved});
+  const auto check = [](const Tensor& given, ScalarType type) {
+    TORCH_CHECK(given.scalar_type() == type, "native_batch_norm: expected scalar type ", type, " but found ",
+                given.scalar_type(), " in out=");
+  };
+  const ScalarType type = statistics_type(input, weight, bias, running_mean, running_var);
+  check(out, input.scalar_type());
+  check(save_mean, type);
+  check(save_invstd, type);
+  for (const Tensor* saved : {&save_mean, &save_invstd}) {
+    if (training) {
+      at::native::resize_output(*saved, {input.size(1)});
+    } else {
+      // Not written, but looked at, as on the CPU.
+      TORCH_CHECK(saved->dim() == 1, "native_batch_norm: expected out= of 1 dimension for statistics, but it has ",
+                  saved->dim());
+    }
+  }
+  at::native::resize_output(out, input.sizes());
   normalize(input, defined(weight), defined(bias), defined(running_mean), defined(running_var), training, momentum, eps,
             out, save_mean, save_invstd);
   return {out, save_mean, save_invstd};
@@ -139,7 +155,7 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const st
   DeviceOf guard(input);
   const int64_t channels = input.size(1);
   const Tensor scale = or_filled(defined(weight), channels, true, input);
-  const Tensor dx = empty_as(input), dweight = empty_as(scale), dbias = empty_as(scale);
+  const Tensor dx = empty_suggested(input), dweight = empty_as(scale), dbias = empty_as(scale);
   if (input.numel() == 0) {
     dweight.zero_();
     dbias.zero_();
@@ -148,8 +164,8 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const st
     cmd.Name("BatchNormGradV3").Input(grad_out).Input(input).Input(scale);
     for (const auto* t : {&running_mean, &running_var, &save_mean, &save_invstd}) {
       const Tensor statistic = defined(*t);
-      // Evaluation mode saves empty statistics.
-      statistic.defined() && statistic.numel() > 0 ? cmd.Input(statistic) : cmd.Input();
+      // Evaluation mode saves empty statistics; the operator has an operand even where it reads none.
+      cmd.Input(statistic.defined() && statistic.numel() > 0 ? statistic : scale);
     }
     cmd.Output(dx).Output(dweight).Output(dbias).Attr("epsilon", eps).Attr("is_training", train).Run();
   }
@@ -206,15 +222,15 @@ Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
   TORCH_CHECK(c % group == 0,
               "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
               input.sizes(), " and num_groups=", group);
-  const Tensor y = empty_as(input);
+  const Tensor y = empty_suggested(input);
   const ScalarType type = statistics_type(input, weight, bias);
   const Tensor mean = empty_npu({n, group}, type, input.device());
   const Tensor rstd = empty_npu({n, group}, type, input.device());
   if (input.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("GroupNorm").Input(input).InputOptional(weight).InputOptional(bias);
-    cmd.Output(y).Output(mean).Output(rstd).Attr("num_groups", group).Attr("data_format", "NCHW").Attr("eps", eps);
-    cmd.Attr("is_training", true).Run();
+    cmd.Name("GroupNormSilu").Input(input).InputOptional(weight).InputOptional(bias);
+    cmd.Output(y).Output(mean).Output(rstd).Attr("num_groups", group).Attr("eps", eps);
+    cmd.Attr("activate_silu", false).Run();
   }
   return {y, mean, rstd};
 }
@@ -225,14 +241,15 @@ Triple group_norm_backward(const Tensor& grad_out, const Tensor& input, const Te
   DeviceOf guard(input);
   const Tensor gamma = defined(weight);
   const ScalarType type = gamma.defined() ? gamma.scalar_type() : input.scalar_type();
-  const Tensor dx = empty_as(input);
+  const Tensor dx = empty_suggested(input);
   const Tensor dgamma = empty_npu({c}, type, input.device()), dbeta = empty_npu({c}, type, input.device());
   if (input.numel() == 0) {
     dgamma.zero_();
     dbeta.zero_();
   } else {
     OpCommand cmd;
-    cmd.Name("GroupNormGrad").Input(grad_out).Input(mean).Input(rstd).Input(input).InputOptional(weight);
+    cmd.Name("GroupNormGrad").Input(grad_out).Input(mean).Input(rstd).Input(input);
+    cmd.Input(gamma.defined() ? gamma : at::ones({c}, input.options()));
     cmd.Output(dx).Output(dgamma).Output(dbeta).Attr("num_groups", group).Attr("data_format", "NCHW").Run();
   }
   return {output_mask[0] ? dx : Tensor(), output_mask[1] ? dgamma : Tensor(), output_mask[2] ? dbeta : Tensor()};

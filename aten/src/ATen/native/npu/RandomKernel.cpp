@@ -6,6 +6,7 @@
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dtype.h>
+#include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/ones.h>
@@ -27,6 +28,9 @@ struct Position {
 
 // Moves the generator on; every draw has an offset of its own, and elements count from there.
 Position next_draw(const std::optional<Generator>& generator, const Tensor& self) {
+  // A generator alone brings a call here, whatever the tensor.
+  TORCH_CHECK(self.device().is_privateuseone(), "Expected a '", self.device().type(),
+              "' device type for generator but found '", DeviceType::PrivateUse1, "'");
   auto* impl = get_generator_or_default<NPUGeneratorImpl>(
       generator, at::npu::detail::getDefaultNPUGenerator(self.device().index()));
   const std::lock_guard<std::mutex> lock(impl->mutex_);
@@ -69,7 +73,7 @@ void draw_integers(const Tensor& self, int64_t from, int64_t to, const std::opti
   const Position at = next_draw(generator, self);
   OpCommand cmd;
   cmd.Name("StatelessRandomUniformInt").Input(self.sizes()).Input(IntArrayRef({at.seed, at.offset}));
-  cmd.Input(Scalar(from), kLong).Input(Scalar(to), kLong).Output(self).Attr("dtype", self.scalar_type()).Run();
+  cmd.Input(Scalar(from), kLong).Input(Scalar(to), kLong).Output(self).Run();
 }
 
 void check_float(const Tensor& self, const char* name) { check_dtype(self.scalar_type(), kDtypeFloat, name); }
@@ -154,14 +158,43 @@ Tensor normal_of_mean(const Tensor& mean, double std, std::optional<Generator> g
   return normal_(result, 0, std, generator).add_(mean);
 }
 
+// The device looks at it, so that the host need not wait.
+void check_std(const Tensor& std) {
+  TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
+  if (std.numel() > 0) at::_assert_async(std.ge(0).all(), "normal expects all elements of std >= 0.0");
+}
+
 Tensor normal_of_std(double mean, const Tensor& std, std::optional<Generator> generator) {
+  check_std(std);
   Tensor result = empty_as(std);
   return normal_(result, 0, 1, generator).mul_(std).add_(mean);
 }
 
 Tensor normal_of_both(const Tensor& mean, const Tensor& std, std::optional<Generator> generator) {
+  check_std(std);
   Tensor result = empty_npu(infer_size_dimvector(mean.sizes(), std.sizes()), mean.scalar_type(), mean.device());
   return normal_(result, 0, 1, generator).mul_(std).add_(mean);
+}
+
+namespace {
+
+Tensor& give_normal(const Tensor& result, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypeComplex, "normal_kernel_npu");
+  return give(result, out);
+}
+
+}  // namespace
+
+Tensor& normal_of_mean_out(const Tensor& mean, double std, std::optional<Generator> generator, Tensor& out) {
+  return give_normal(npu::normal_of_mean(mean, std, generator), out);
+}
+
+Tensor& normal_of_std_out(double mean, const Tensor& std, std::optional<Generator> generator, Tensor& out) {
+  return give_normal(npu::normal_of_std(mean, std, generator), out);
+}
+
+Tensor& normal_of_both_out(const Tensor& mean, const Tensor& std, std::optional<Generator> generator, Tensor& out) {
+  return give_normal(npu::normal_of_both(mean, std, generator), out);
 }
 
 Tensor& random_(Tensor& self, std::optional<Generator> generator) {
@@ -288,10 +321,10 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<
   if (p == 1) {
     return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(kBool))};
   }
-  const Tensor mask = empty_as(input, kBool), y = empty_as(input);
+  const Tensor mask = empty_preserved(input, kBool), y = empty_preserved(input, input.scalar_type());
   draw_bernoulli(mask, 1 - p, std::nullopt);
   OpCommand cmd;
-  cmd.Name("MaskedScale").Input(input).Input(mask).Output(y).Attr("value", 1.0 / (1.0 - p)).Run();
+  cmd.Name("MaskedScale").Elementwise().Input(input).Input(mask).Output(y).Attr("value", 1.0 / (1.0 - p)).Run();
   return {y, mask};
 }
 
@@ -301,10 +334,10 @@ Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double sc
   if (!grad_output.is_floating_point() || grad_output.scalar_type() == kDouble || grad_output.sizes() != mask.sizes()) {
     return grad_output * (mask.to(grad_output.scalar_type()) * scale);
   }
-  const Tensor dx = empty_as(grad_output);
+  const Tensor dx = empty_preserved(grad_output, grad_output.scalar_type());
   if (dx.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("MaskedScale").Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
+    cmd.Name("MaskedScale").Elementwise().Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
   }
   return dx;
 }

@@ -72,26 +72,37 @@ Spread begin_spread(const char* name, const Tensor& self, OptionalIntArrayRef di
   return s;
 }
 
-Tensor spread(const char* ir, const char* name, const Tensor& self, OptionalIntArrayRef dim,
+// The operators take whole corrections; with another one, the variance over all elements is scaled.
+void issue_spread(bool root, const Tensor& self, const Spread& s, const Tensor& mean, bool keepdim, bool mean_wanted) {
+  const double correction = s.correction.toDouble();
+  const bool whole = correction == std::floor(correction);
+  OpCommand cmd;
+  cmd.Name(root && whole ? "ReduceStdV2" : "ReduceVar").Input(self).Output(s.result).Output(mean).Attr("dim", s.dims);
+  cmd.Attr("correction", whole ? static_cast<int64_t>(correction) : 0).Attr("keepdim", keepdim);
+  cmd.Attr("is_mean_out", mean_wanted).Run();
+  if (whole) return;
+  double count = 1;
+  for (const int64_t d : s.dims) count *= static_cast<double>(self.size(d));
+  s.result.mul_(count / std::max(0.0, count - correction));
+  if (root) s.result.sqrt_();
+}
+
+Tensor spread(bool root, const char* name, const Tensor& self, OptionalIntArrayRef dim,
               const std::optional<Scalar>& correction, bool keepdim) {
   DeviceOf guard(self);
   Spread s = begin_spread(name, self, dim, correction, keepdim);
   if (s.result.numel() == 0) return s.result;
-  OpCommand cmd;
-  cmd.Name(ir).Input(self).Input(s.dims).Input(s.correction, kDouble).Output(s.result).Attr("keep_dims", keepdim).Run();
+  // The operator has a place for the mean even where nobody asks for it.
+  issue_spread(root, self, s, empty_npu(s.result.sizes(), self.scalar_type(), self.device()), keepdim, false);
   return s.result;
 }
 
-std::tuple<Tensor, Tensor> spread_mean(const char* ir, const char* name, const Tensor& self, OptionalIntArrayRef dim,
+std::tuple<Tensor, Tensor> spread_mean(bool root, const char* name, const Tensor& self, OptionalIntArrayRef dim,
                                        const std::optional<Scalar>& correction, bool keepdim) {
   DeviceOf guard(self);
   Spread s = begin_spread(name, self, dim, correction, keepdim);
   Tensor mean = empty_npu(s.result.sizes(), self.scalar_type(), self.device());
-  if (mean.numel() > 0) {
-    OpCommand cmd;
-    cmd.Name(ir).Input(self).Input(s.dims).Input(s.correction, kDouble).Output(s.result).Output(mean);
-    cmd.Attr("keep_dims", keepdim).Run();
-  }
+  if (mean.numel() > 0) issue_spread(root, self, s, mean, keepdim, true);
   return {std::move(s.result), std::move(mean)};
 }
 
@@ -144,32 +155,43 @@ std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<int64
 
 Tensor std_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
                       bool keepdim) {
-  return spread("ReduceStd", "std", self, dim, correction, keepdim);
+  return spread(true, "std", self, dim, correction, keepdim);
 }
+
+namespace {
+
+// What goes into a wider out= tensor is computed in its dtype, as on the CPU.
+Tensor as_wide_as(const Tensor& out, const Tensor& self) {
+  const ScalarType wide = out.scalar_type(), real = toRealValueType(self.scalar_type());
+  if (!isFloatingType(wide) || !isFloatingType(real) || elementSize(wide) <= elementSize(real)) return self;
+  return self.to(self.is_complex() ? toComplexType(wide) : wide);
+}
+
+}  // namespace
 
 Tensor& std_correction_out(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
                            bool keepdim, Tensor& out) {
-  return give(npu::std_correction(self, dim, correction, keepdim), out);
+  return give(npu::std_correction(as_wide_as(out, self), dim, correction, keepdim), out);
 }
 
 Tensor var_correction(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
                       bool keepdim) {
-  return spread("ReduceVar", "var", self, dim, correction, keepdim);
+  return spread(false, "var", self, dim, correction, keepdim);
 }
 
 Tensor& var_correction_out(const Tensor& self, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
                            bool keepdim, Tensor& out) {
-  return give(npu::var_correction(self, dim, correction, keepdim), out);
+  return give(npu::var_correction(as_wide_as(out, self), dim, correction, keepdim), out);
 }
 
 std::tuple<Tensor, Tensor> std_mean_correction(const Tensor& self, OptionalIntArrayRef dim,
                                                const std::optional<Scalar>& correction, bool keepdim) {
-  return spread_mean("ReduceStdWithMean", "std_mean", self, dim, correction, keepdim);
+  return spread_mean(true, "std_mean", self, dim, correction, keepdim);
 }
 
 std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& self, OptionalIntArrayRef dim,
                                                const std::optional<Scalar>& correction, bool keepdim) {
-  return spread_mean("ReduceVarWithMean", "var_mean", self, dim, correction, keepdim);
+  return spread_mean(false, "var_mean", self, dim, correction, keepdim);
 }
 
 Tensor count_nonzero(const Tensor& self, IntArrayRef dim) { return self.ne(0).sum(dim); }
@@ -200,7 +222,7 @@ void _cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t
   if (self.numel() == 0) return;
   DeviceOf guard(self);
   OpCommand cmd;
-  cmd.Name("Cummin").Input(self).Output(values).Output(indices).Attr("dim", wrapped(self, dim)).Run();
+  cmd.Name("Cummin").Input(self).Output(values).Output(indices).Attr("axis", wrapped(self, dim)).Run();
 }
 
 Tensor _logcumsumexp(const Tensor& self, int64_t dim) {

@@ -43,17 +43,18 @@ bool without_steps(const Tensor& input, TensorList grads) {
   return true;
 }
 
-void lstm_attrs(OpCommand& cmd, bool reverse, bool train) {
+// The attributes that forward and gradient share; CANN's types differ in the others.
+void lstm_attrs(OpCommand& cmd, bool reverse) {
   cmd.Attr("cell_type", "LSTM").Attr("direction", reverse ? "REDIRECTIONAL" : "UNIDIRECTIONAL");
   cmd.Attr("cell_depth", 1).Attr("use_peephole", false).Attr("keep_prob", 1.0).Attr("cell_clip", -1.0);
-  cmd.Attr("num_proj", 0).Attr("time_major", true).Attr("activation", "tanh").Attr("forget_bias", 0.0);
-  cmd.Attr("is_training", train).Attr("gate_order", "ifjo");
+  cmd.Attr("num_proj", 0).Attr("time_major", true).Attr("gate_order", "ifjo");
 }
+
+void forward_attrs(OpCommand& cmd, bool train) { cmd.Attr("activation", "tanh").Attr("is_training", train); }
 
 void gru_attrs(OpCommand& cmd) {
   cmd.Attr("direction", "UNIDIRECTIONAL").Attr("cell_depth", 1).Attr("keep_prob", 1.0).Attr("cell_clip", -1.0);
-  cmd.Attr("num_proj", 0).Attr("time_major", true).Attr("activation", "tanh").Attr("gate_order", "rzh");
-  cmd.Attr("reset_after", true);
+  cmd.Attr("num_proj", 0).Attr("time_major", true).Attr("gate_order", "rzh").Attr("reset_after", true);
 }
 
 using Eight = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
@@ -78,12 +79,14 @@ Eight npu_lstm(const Tensor& input, const Tensor& weight, const Tensor& bias, co
   if (input.is_meta() || std::get<0>(out).numel() == 0) return out;
   OpCommand cmd;
   cmd.Name("DynamicRNN").Input(input).Input(weight);
-  has_biases ? cmd.Input(bias) : cmd.Input();
+  // CANN's operator has a bias even where the layer has none.
+  cmd.Input(has_biases ? bias : at::zeros({weight.size(1)}, weight.options()));
   flagSeq ? cmd.Input(seqMask) : cmd.Input();
   cmd.Input(h).Input(c);
   std::apply([&](auto&... t) { (cmd.Output(t), ...); }, out);
-  lstm_attrs(cmd, direction, train);
-  cmd.Run();
+  lstm_attrs(cmd, direction);
+  forward_attrs(cmd, train);
+  cmd.Attr("forget_bias", 0.0).Run();
   return out;
 }
 
@@ -102,8 +105,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_masked_backward(
   cmd.Input(h_output).Input(c_output).Input(or_zeros(grady, y_output)).Input(or_zeros(gradh, h_output));
   cmd.Input(or_zeros(gradc, c_output)).Input(i).Input(j).Input(f).Input(o).Input(tanhc).InputOptional(seq_mask);
   cmd.Output(dw).Output(db).Output(dx).Output(dh).Output(dc);
-  lstm_attrs(cmd, false, true);
-  cmd.Run();
+  lstm_attrs(cmd, false);
+  cmd.Attr("forget_bias", 0.0).Run();
   return {dx, dw, db, dh, dc};
 }
 
@@ -135,8 +138,9 @@ Eight npu_lstm_cell(const Tensor& input, const Tensor& w_ih, const Tensor& w_hh,
     cmd.Name("DynamicRNNV2").Input(input.unsqueeze(0)).Input(w_ih).Input(w_hh).InputOptional(bias).Input();
     cmd.Input(h).Input(c);
     std::apply([&](auto&... t) { (cmd.Output(t), ...); }, out);
-    lstm_attrs(cmd, false, true);
-    cmd.Run();
+    lstm_attrs(cmd, false);
+    forward_attrs(cmd, true);
+    cmd.Attr("forget_bias", 0.0).Run();
   }
   // The state is that of the one step.
   std::get<1>(out) = std::get<1>(out).squeeze(0);
@@ -160,8 +164,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_cell_backwar
     cmd.Input(step(or_zeros(gradh, h_output).contiguous())).Input(step(or_zeros(gradc, c_output).contiguous()));
     cmd.Input(i).Input(j).Input(f).Input(o).Input(tanhc);
     cmd.Output(dw_ih).Output(dw_hh).Output(db).OutputAs(dx, {1, dx.size(0), dx.size(1)}).Output(dh).Output(dc);
-    lstm_attrs(cmd, false, true);
-    cmd.Run();
+    lstm_attrs(cmd, false);
+    cmd.Attr("activation", "tanh").Run();
   }
   return {dx, dw_ih, dw_hh, db, dh, dc};
 }
@@ -188,7 +192,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_gru(
   cmd.Input().Input(hx);
   std::apply([&](auto&... t) { (cmd.Output(t), ...); }, out);
   gru_attrs(cmd);
-  cmd.Attr("is_training", train).Run();
+  forward_attrs(cmd, train);
+  cmd.Run();
   return out;
 }
 

@@ -92,10 +92,22 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   return {found.values, found.indices};
 }
 
+std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(), "expected scalar type '", self.scalar_type(), "' but got '",
+              values.scalar_type(), "' for values output");
+  TORCH_CHECK(indices.scalar_type() == kLong, "expected scalar type '", kLong, "' but got '", indices.scalar_type(),
+              "' for indices output");
+  const auto [found, positions] = npu::mode(self, dim, keepdim);
+  give(found, values);
+  give(positions, indices);
+  return std::forward_as_tuple(values, indices);
+}
+
 std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t dim, bool keepdim, Tensor& values,
                                           Tensor& indices) {
   DeviceOf guard(self);
   TORCH_CHECK(values.scalar_type() == self.scalar_type(), "output values must be of same type as input");
+  TORCH_CHECK(indices.scalar_type() == kLong, "output indices must be of scalar type Long");
   AlongDim found = along_dim("kthvalue()", self, dim, keepdim);
   for (const Tensor* out : {&values, &indices}) {
     at::assert_no_internal_overlap(*out);
@@ -125,7 +137,8 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   const int64_t count = std::max<int64_t>(most.item<int64_t>() + 1, minlength);
   Tensor result = empty_npu({count}, dtype, self.device());
   OpCommand cmd;
-  cmd.Name("Bincount").Input(self).InputOptional(weights).Output(result).Run();
+  cmd.Name("Bincount").Input(self.to(kInt)).Input(Scalar(count), kInt);
+  cmd.Input(weighted ? *weights : empty_npu({0}, dtype, self.device())).Output(result).Run();
   return result;
 }
 
@@ -136,18 +149,23 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
   OpCommand cmd;
-  cmd.Name("HistogramFixedWidth").Input(self).Input(min, kDouble).Input(max, kDouble).Output(result).Run();
+  cmd.Name("Histogram").Input(self).Output(result).Attr("bins", bins).Attr("min", min.toDouble());
+  cmd.Attr("max", max.toDouble()).Run();
   return result;
 }
 
 Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(),
+              "torch.histogram: input tensor and hist tensor should have the same dtype, but got input ", self.dtype(),
+              " and hist ", out.dtype());
   return give(npu::histc(self, bins, min, max), out);
 }
 
 namespace {
 
-// The number of different values is known on the device only: it is read before the results are cut to size.
-std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& self, bool inverse, bool counts) {
+// The number of different values is known on the device only: it is read before the results are cut to size, as the
+// last position among them that any element has.
+std::tuple<Tensor, Tensor, Tensor> unique_values(bool consecutive, const Tensor& self, bool inverse, bool counts) {
   DeviceOf guard(self);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "unique");
   const int64_t n = self.numel();
@@ -158,10 +176,12 @@ std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& s
             none()};
   const Tensor flat = self.reshape({n});
   const Tensor values = empty_npu({n}, self.scalar_type(), device), positions = empty_npu({n}, kLong, device);
-  const Tensor times = empty_npu({n}, kLong, device), found = empty_npu({}, kLong, device);
+  const Tensor times = empty_npu({n}, kLong, device);
   OpCommand cmd;
-  cmd.Name(ir).Input(flat).Output(values).Output(positions).Output(times).Output(found).Run();
-  const auto count = found.item<int64_t>();
+  cmd.Name(consecutive ? "UniqueConsecutive" : "UniqueWithCountsAndSorting").Input(flat);
+  cmd.Output(values).Output(positions).Output(times).Attr(consecutive ? "return_idx" : "return_inverse", true);
+  cmd.Attr("return_counts", true).Run();
+  const int64_t count = positions.max().item<int64_t>() + 1;
   return {values.narrow(0, 0, count).clone(), inverse ? positions.view(self.sizes()) : none(),
           counts ? times.narrow(0, 0, count).clone() : none()};
 }
@@ -170,12 +190,12 @@ std::tuple<Tensor, Tensor, Tensor> unique_values(const char* ir, const Tensor& s
 
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& self, bool /*sorted*/, bool return_inverse,
                                             bool return_counts) {
-  return unique_values("UniqueWithCountsAndSorting", self, return_inverse, return_counts);
+  return unique_values(false, self, return_inverse, return_counts);
 }
 
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
                                                       std::optional<int64_t> dim) {
-  if (!dim.has_value()) return unique_values("UniqueConsecutive", self, return_inverse, return_counts);
+  if (!dim.has_value()) return unique_values(true, self, return_inverse, return_counts);
   const int64_t axis = wrapped(self, *dim);
   const int64_t n = self.size(axis);
   const TensorOptions positions = self.options().dtype(kLong);
@@ -225,7 +245,8 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
   if (result.numel() == 0) return result;
   if (sorted.numel() == 0) return result.zero_();
   OpCommand cmd;
-  cmd.Name("SearchSorted").Input(sorted).Input(values).InputOptional(sorter).Output(result).Attr("right", right).Run();
+  cmd.Name("SearchSorted").Input(sorted).Input(values).InputOptional(sorter).Output(result).Attr("right", right);
+  cmd.Attr("dtype", result.scalar_type()).Run();
   return result;
 }
 

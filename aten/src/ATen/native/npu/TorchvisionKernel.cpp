@@ -227,7 +227,7 @@ Tensor deform_conv2d(const Tensor& input, const Tensor& weight, const Tensor& of
   const Tensor y = empty_npu(sizes, input.scalar_type(), input.device());
   if (y.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("DeformableConv2D").Input(input).Input(weight).Input(offset);
+    cmd.Name("DeformConv2d").Input(input).Input(weight).Input(offset);
     cmd.Input(use_mask ? mask : Tensor()).Input(bias).Output(y);
     p.attach(cmd);
     cmd.Run();
@@ -251,7 +251,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
   const Tensor dmask = use_mask ? fresh(mask) : at::zeros_like(mask);
   if (!empty) {
     OpCommand cmd;
-    cmd.Name("DeformableConv2DGrad").Input(grad).Input(input).Input(weight).Input(offset);
+    cmd.Name("DeformConv2dGrad").Input(grad).Input(input).Input(weight).Input(offset);
     cmd.Input(use_mask ? mask : Tensor()).Output(dx).Output(dw).Output(doffset);
     if (use_mask) {
       cmd.Output(dmask);
@@ -280,7 +280,7 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   }
   const Tensor count = empty_npu(IntArrayRef{}, kLong, dets.device());
   OpCommand cmd;
-  cmd.Name("NonMaxSuppressionV3").Input(dets).Input(scores).Input(Scalar(iou_threshold), kDouble);
+  cmd.Name("Nms").Input(dets).Input(scores).Input(Scalar(iou_threshold), kDouble);
   cmd.Output(kept).Output(count).Run();
   return kept.narrow(0, 0, count.item<int64_t>());
 }

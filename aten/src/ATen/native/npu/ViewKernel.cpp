@@ -36,7 +36,12 @@ Tensor view_as_complex(const Tensor& self) { return at::native::view_as_complex(
 
 const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
+  const size_t before = self.storage().nbytes();
   resize_tensor(self, size, std::nullopt);
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
+  }
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);

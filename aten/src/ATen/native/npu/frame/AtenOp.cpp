@@ -8,6 +8,7 @@
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/frame/Resize.h>
+#include <ATen/native/npu/frame/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 
 namespace at::native::npu {
@@ -25,6 +26,13 @@ bool is_written(const c10::Argument& argument) {
 
 bool on_npu(const Tensor& t) { return t.defined() && t.device().is_privateuseone(); }
 
+c10::OperatorHandle find_overload(const std::string& name) {
+  const auto dot = name.find('.');
+  const std::string base = "aten::" + name.substr(0, dot);
+  const std::string rest = dot == std::string::npos ? "" : name.substr(dot + 1);
+  return c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), rest.c_str());
+}
+
 // Every tensor of an argument, absent ones included.
 template <class Visit>
 void each_tensor(const c10::IValue& value, const Visit& visit) {
@@ -39,13 +47,12 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
 
 c10::Device device_of(const c10::OperatorHandle& op, const c10::IValue* values) {
   std::optional<c10::Device> device;
+  SameDevice operands(op.schema().name().c_str());
   for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
+    const bool written = is_written(op.schema().arguments()[i]);
     each_tensor(values[i], [&](const Tensor& t) {
-      if (!on_npu(t)) return;
-      if (!device.has_value()) device = t.device();
-      TORCH_CHECK(*device == t.device(),
-                  "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
-                  t.device(), "! (when checking arguments of ", op.schema().name(), ")");
+      written ? operands.written(t) : operands.read(t);
+      if (on_npu(t)) device = t.device();
     });
     if (values[i].isDevice() && values[i].toDevice().is_privateuseone() && !device.has_value()) {
       device = resolve_device(values[i].toDevice());
@@ -68,9 +75,11 @@ class Submission {
  public:
   Submission(const char* ir, c10::Device device) : device_(device) { cmd_.Name(ir); }
 
-  void add(const c10::Argument& argument, const c10::IValue& value) {
+  // `natural`: the dtypes that the operator gives, for the out= tensors in order, which are then cast to.
+  void add(const c10::Argument& argument, const c10::IValue& value, const OutputSpecs& natural) {
     if (argument.is_out()) {
-      output(value.toTensor());
+      const Tensor& out = value.toTensor();
+      output(out, natural.at(outputs_).dtype);
       return;
     }
     const c10::Type& type = inner(*argument.real_type());
@@ -96,14 +105,14 @@ class Submission {
     }
   }
 
-  void output(const Tensor& t) {
+  void output(const Tensor& t, ScalarType natural = ScalarType::Undefined) {
     ++outputs_;
     if (!t.defined()) {
       cmd_.Output();
       return;
     }
     elements_ += t.numel();
-    cmd_.Output(t);
+    cmd_.Output(t, natural);
   }
 
   void run() {
@@ -198,6 +207,23 @@ void resize_outs(const c10::FunctionSchema& schema, const c10::IValue* values, c
   }
 }
 
+// What the operator gives, where out= tensors may differ from it in dtype.
+OutputSpecs natural_outputs(const AtenEntry& entry, const c10::IValue* values, const OutputSpecs& specs) {
+  if (entry.functional == nullptr) return specs;
+  return meta_outputs(find_overload(entry.functional), values);
+}
+
+void check_outs(const c10::FunctionSchema& schema, const c10::IValue* values, const OutputSpecs& natural, bool exact) {
+  size_t k = 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (!schema.arguments()[i].is_out()) continue;
+    const ScalarType given = values[i].toTensor().scalar_type(), dtype = natural.at(k++).dtype;
+    TORCH_CHECK(!exact || given == dtype, "Expected out tensor to have dtype ", c10::scalarTypeToTypeMeta(dtype),
+                ", but got ", c10::scalarTypeToTypeMeta(given), " instead");
+    TORCH_CHECK(canCast(dtype, given), "result type ", dtype, " can't be cast to the desired output type ", given);
+  }
+}
+
 class AtenKernel final : public c10::OperatorKernel {
  public:
   explicit AtenKernel(const AtenEntry& entry) : entry_(entry) {}
@@ -211,11 +237,13 @@ class AtenKernel final : public c10::OperatorKernel {
     check_first_dtype(schema, values, entry_.dtypes);
     const OutputSpecs specs =
         entry_.rule != nullptr ? entry_.rule(AtenArguments(schema, values)) : meta_outputs(op, values);
+    const OutputSpecs natural = natural_outputs(entry_, values, specs);
+    check_outs(schema, values, natural, entry_.exact);
     resize_outs(schema, values, specs);
 
     Submission command(entry_.ir, device);
     std::vector<c10::IValue> results;
-    for (size_t i = 0; i < schema.arguments().size(); ++i) command.add(schema.arguments()[i], values[i]);
+    for (size_t i = 0; i < schema.arguments().size(); ++i) command.add(schema.arguments()[i], values[i], natural);
     size_t k = 0;
     for (const c10::Argument& result : schema.returns()) {
       if (result.alias_info() != nullptr) {
@@ -265,11 +293,7 @@ class GiveKernel final : public c10::OperatorKernel {
     const size_t count = op.schema().returns().size();
     std::vector<c10::IValue> outs(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
     torch::jit::drop(*stack, count);
-    const std::string name(functional_);
-    const auto dot = name.find('.');
-    const std::string base = "aten::" + name.substr(0, dot);
-    const std::string rest = dot == std::string::npos ? "" : name.substr(dot + 1);
-    c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), rest.c_str()).callBoxed(stack);
+    find_overload(functional_).callBoxed(stack);
     const size_t first = stack->size() - count;
     for (size_t i = 0; i < count; ++i) {
       Tensor out = outs[i].toTensor();

@@ -53,6 +53,10 @@ struct AtenEntry {
   const char* ir;
   DtypeMask dtypes = kDtypeAny;  // of the first tensor
   OutputRule rule = nullptr;     // nullptr: upstream's meta kernel
+  // Of out= overloads without a rule: the overload that tells the dtypes of the results; and whether out= tensors of
+  // others are refused, as structured operators do, instead of cast to.
+  const char* functional = nullptr;
+  bool exact = false;
 };
 
 // Registers the boxed kernel for an overload of aten.

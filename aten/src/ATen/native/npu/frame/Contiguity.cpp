@@ -2,7 +2,9 @@
 
 #include <ATen/native/npu/frame/Contiguity.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/frame/PlainLaunch.h>
 
@@ -99,7 +101,12 @@ Tensor contiguous(const Tensor& tensor) {
 void cast_into(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
   OpCommand cmd;
-  cmd.Name("Cast").Elementwise().Input(source).Output(target).Attr("dst_type", target.scalar_type()).Run();
+  cmd.Name("Cast")
+      .Elementwise()
+      .Input(source)
+      .Output(target)
+      .Attr("dst_type", int64_t{acl_dtype(target.scalar_type())})
+      .Run();
 }
 
 Tensor cast(const Tensor& tensor, ScalarType dtype) {
@@ -126,6 +133,7 @@ void copy_same_dtype(const Tensor& target, const Tensor& source) {
     cmd.Name("Identity").Elementwise().Input(source).Output(target).Run();
     return;
   }
+  at::assert_no_internal_overlap(target);
   // The target is its own input: what lies between the elements of the view stays.
   const int64_t target_extent = extent(target.sizes(), target.strides());
   OpCommand cmd;

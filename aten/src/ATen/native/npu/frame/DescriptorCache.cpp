@@ -4,6 +4,7 @@
 
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
+#include <c10/npu/NPUFunctions.h>
 
 #include <algorithm>
 #include <vector>
@@ -82,6 +83,16 @@ void Prepared::set_attribute(const char* name, int kind, const int64_t* value, s
     case 'i':
       NPU_CHECK(acl::aclopSetAttrInt(attributes_, name, *value));
       break;
+    case 't': {
+      // Before CANN 5.1 there is no such kind.
+      static const bool has_kind = acl::has_function("aclopSetAttrDataType");
+      if (has_kind) {
+        NPU_CHECK(acl::aclopSetAttrDataType(attributes_, name, static_cast<aclDataType>(*value)));
+      } else {
+        NPU_CHECK(acl::aclopSetAttrInt(attributes_, name, *value));
+      }
+      break;
+    }
     case 'f':
       NPU_CHECK(acl::aclopSetAttrFloat(attributes_, name, static_cast<float>(*reinterpret_cast<const double*>(value))));
       break;
@@ -91,6 +102,11 @@ void Prepared::set_attribute(const char* name, int kind, const int64_t* value, s
     case 'I':
       NPU_CHECK(acl::aclopSetAttrListInt(attributes_, name, count, value));
       break;
+    case 'B': {
+      const std::vector<uint8_t> narrow(value, value + count);
+      NPU_CHECK(acl::aclopSetAttrListBool(attributes_, name, count, narrow.data()));
+      break;
+    }
     default: {
       const auto* reals = reinterpret_cast<const double*>(value);
       const std::vector<float> narrow(reals, reals + count);
@@ -105,11 +121,28 @@ Prepared::~Prepared() {
   if (attributes_ != nullptr) acl::aclopDestroyAttr(attributes_);
 }
 
+namespace {
+
+thread_local DescriptorCache* own_cache __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// Takes a thread's cache away when the thread ends, but not at the end of the process, when ACL may be gone already,
+// nor in a forked child, where its locks may be held for ever. What launches still later gets one that stays.
+struct CacheEnd {
+  ~CacheEnd() {
+    if (!c10::npu::is_shut_down() && !c10::npu::is_in_bad_fork()) delete own_cache;
+    own_cache = nullptr;
+  }
+};
+
+}  // namespace
+
 DescriptorCache& DescriptorCache::local() {
-  // Never destroyed: at the end of the process the ACL library may be gone already.
-  thread_local DescriptorCache* cache __attribute__((tls_model("initial-exec"))) = nullptr;
-  if (C10_UNLIKELY(cache == nullptr)) cache = new DescriptorCache();
-  return *cache;
+  if (C10_UNLIKELY(own_cache == nullptr)) {
+    static thread_local CacheEnd end;
+    static_cast<void>(end);
+    own_cache = new DescriptorCache();
+  }
+  return *own_cache;
 }
 
 Prepared& DescriptorCache::get(c10::IntArrayRef key) {

@@ -100,6 +100,11 @@ class DescriptorCache {
   // The calling thread's cache.
   static DescriptorCache& local();
 
+  DescriptorCache() = default;
+  DescriptorCache(const DescriptorCache&) = delete;
+  DescriptorCache& operator=(const DescriptorCache&) = delete;
+  ~DescriptorCache() { delete[] slots_; }
+
   // What a key describes, built if it is new. The cache may drop it at the next call: keep a reference for longer.
   Prepared& get(c10::IntArrayRef key);
 

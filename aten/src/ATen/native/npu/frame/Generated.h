@@ -1,6 +1,7 @@
 #pragma once
 // What the generated kernels use.
 
+#include <ATen/native/npu/IndexArgs.h>
 #include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
@@ -12,5 +13,6 @@
 #include <ATen/native/npu/frame/MetaRules.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/frame/PlainLaunch.h>
+#include <ATen/native/npu/frame/SameDevice.h>
 #include <ATen/native/npu/frame/Structured.h>
 #include <c10/core/Scalar.h>

@@ -141,6 +141,7 @@ void max_unpool2d::meta(const Tensor& self, const Tensor& indices, IntArrayRef o
   TORCH_CHECK(self.sizes() == indices.sizes(), "Expected shape of indices to be same as that of the input tensor (",
               self.sizes(), ") but got indices tensor with shape: ", indices.sizes());
   check_positive(self, "max_unpooling2d", 1);
+  at::globalContext().alertNotDeterministic("max_unpooling2d_forward_out");
   set_output_raw_strided(0, with_last(self, output_size), {}, layout_of(self, 4));
 }
 
@@ -163,6 +164,7 @@ void max_unpool3d::meta(const Tensor& self, const Tensor& indices, IntArrayRef o
   TORCH_CHECK(self.sizes() == indices.sizes(), "Expected shape of indices to be same as that of the input tensor (",
               self.sizes(), ") but got indices tensor with shape: ", indices.sizes());
   check_positive(self, "max_unpooling3d", 1);
+  at::globalContext().alertNotDeterministic("max_unpooling3d_forward_out");
   TORCH_CHECK(stride[0] > 0 && stride[1] > 0 && stride[2] > 0,
               "strides should be greater than zero, but got stride: ", stride);
   set_output_raw_strided(0, with_last(self, output_size), {}, self.options());

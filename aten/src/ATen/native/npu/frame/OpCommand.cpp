@@ -170,7 +170,13 @@ OpCommand& OpCommand::Attr(const char* name, ArrayRef<double> value) {
 
 OpCommand& OpCommand::Attr(const char* name, ScalarType value) {
   const int64_t word = acl_dtype(value);
-  impl_->add_attr(name, 'i', &word, sizeof(word));
+  impl_->add_attr(name, 't', &word, sizeof(word));
+  return *this;
+}
+
+OpCommand& OpCommand::Attr(const char* name, ArrayRef<bool> value) {
+  const DimVector words(value.begin(), value.end());
+  impl_->add_attr(name, 'B', words.data(), words.size() * sizeof(int64_t));
   return *this;
 }
 

@@ -71,6 +71,8 @@ class OpCommand {
   OpCommand& Attr(const char* name, const std::string& value) { return Attr(name, value.c_str()); }
   OpCommand& Attr(const char* name, IntArrayRef value);
   OpCommand& Attr(const char* name, ArrayRef<double> value);
+  OpCommand& Attr(const char* name, ArrayRef<bool> value);
+  // An attribute of CANN's kind Type. One of kind Int that holds a dtype's number is given that number.
   OpCommand& Attr(const char* name, ScalarType value);
 
   // Puts the command on the current stream of the operands' device. Errors found while launching name the

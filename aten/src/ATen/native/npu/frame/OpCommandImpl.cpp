@@ -11,6 +11,7 @@
 #include <ATen/native/npu/frame/OverflowCheck.h>
 
 #include <acl_loader.h>
+#include <c10/npu/NPUFunctions.h>
 
 #include <algorithm>
 #include <array>
@@ -84,6 +85,7 @@ void OpCommandImpl::release(OpCommandImpl* impl) {
 }
 
 OpCommandImpl::~OpCommandImpl() {
+  if (c10::npu::is_shut_down() || c10::npu::is_in_bad_fork()) return;  // no ACL any more, see DescriptorCache.cpp
   for (auto* buffer : buffers_) acl::aclDestroyDataBuffer(buffer);
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/OverflowCheck.h>
 #include <acl_loader.h>
+#include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUTaskQueue.h>
 
 namespace at::native::npu {
@@ -20,15 +21,27 @@ constexpr size_t kMostDims = 127;  // what a key has room for
 
 // The data buffers that a thread hands to ACL, which reads them during the call.
 using Buffers = std::array<aclDataBuffer*, kMostOperands>;
+thread_local Buffers* own_buffers __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// As in DescriptorCache.cpp: given back when the thread ends, but not at the end of the process.
+struct BuffersEnd {
+  ~BuffersEnd() {
+    if (!c10::npu::is_shut_down() && !c10::npu::is_in_bad_fork()) {
+      for (auto* buffer : *own_buffers) acl::aclDestroyDataBuffer(buffer);
+      delete own_buffers;
+    }
+    own_buffers = nullptr;
+  }
+};
 
 Buffers& buffers() {
-  // Never destroyed: at the end of the process the ACL library may be gone already.
-  thread_local Buffers* instance __attribute__((tls_model("initial-exec"))) = nullptr;
-  if (C10_UNLIKELY(instance == nullptr)) {
-    instance = new Buffers();
-    for (auto& buffer : *instance) buffer = acl::aclCreateDataBuffer(nullptr, 0);
+  if (C10_UNLIKELY(own_buffers == nullptr)) {
+    static thread_local BuffersEnd end;
+    static_cast<void>(end);
+    own_buffers = new Buffers();
+    for (auto& buffer : *own_buffers) buffer = acl::aclCreateDataBuffer(nullptr, 0);
   }
-  return *instance;
+  return *own_buffers;
 }
 
 [[gnu::flatten]] inline void* address(const TensorImpl& t, size_t item) {

@@ -19,8 +19,10 @@ void resize_storage(StorageImpl* storage, size_t bytes) {
   DataPtr data = c10::npu::NPUCachingAllocator::get()->allocate(bytes);
   const size_t kept = std::min(bytes, storage->nbytes());
   if (kept > 0) {
-    c10::npu::memcpy_async(data.get(), storage->data(), kept, ACL_MEMCPY_DEVICE_TO_DEVICE,
-                           c10::npu::getCurrentNPUStream(storage->device().index()));
+    const auto stream = c10::npu::getCurrentNPUStream(storage->device().index());
+    c10::npu::memcpy_async(data.get(), storage->data(), kept, ACL_MEMCPY_DEVICE_TO_DEVICE, stream);
+    // The old memory goes back to the stream that it was made on, which may be another.
+    c10::npu::NPUCachingAllocator::recordStream(storage->data_ptr(), stream);
   }
   storage->set_data_ptr_noswap(std::move(data));
   storage->set_nbytes(bytes);
