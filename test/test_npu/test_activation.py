@@ -37,6 +37,33 @@ FUNCTIONS = {
 
 
 class TestActivations(unittest.TestCase):
+    def test_numbers_that_are_no_fp32_numbers(self):
+        third, x = 1 / 3, torch.randn(50, dtype=torch.float64, requires_grad=True)
+        functions = {
+            "elu": lambda x: F.elu(x, third),
+            "selu": F.selu,
+            "celu": lambda x: F.celu(x, third),
+            "leaky_relu": lambda x: F.leaky_relu(x, third),
+            "rrelu": lambda x: F.rrelu(x, third / 2, third),
+            "softplus": lambda x: F.softplus(x, third, 1 + third),
+            "hardshrink": lambda x: F.hardshrink(x, third),
+            "softshrink": lambda x: F.softshrink(x, third),
+            "hardtanh": lambda x: F.hardtanh(x, -third, third),
+            "threshold": lambda x: F.threshold(x, third, third),
+            "logit": lambda x: torch.logit(x, third),
+            "renorm": lambda x: torch.renorm(x.reshape(5, 10), 1 + third, 0, third),
+            "histc": lambda x: torch.histc(x, 7, -third, third) + 0 * x.sum(),
+        }
+        for name, function in functions.items():
+            with self.subTest(name):
+                results = []
+                for device in ("cpu", "npu"):
+                    own = x.detach().to(device).requires_grad_()
+                    y = function(own)
+                    y.sum().backward()
+                    results.append((y.detach().cpu(), own.grad.cpu()))
+                torch.testing.assert_close(results[1], results[0], rtol=1e-14, atol=1e-14)
+
     def test_plain(self):
         for name, fn in FUNCTIONS.items():
             with self.subTest(name):

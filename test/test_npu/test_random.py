@@ -88,6 +88,8 @@ class TestDistributions(unittest.TestCase):
         z, mask = torch.native_dropout(x.detach(), 0.5, True)
         self.assertTrue(torch.equal(z, mask * 2.0))
         self.assertTrue(torch.equal(F.dropout(x, 0.5, training=False), x))
+        wide, mask = torch.native_dropout(x.detach().double(), 1 / 3, True)
+        self.assertTrue(torch.equal(wide.cpu(), mask.cpu() * (1 / (1 - 1 / 3))))
 
 
 class TestReproducibility(unittest.TestCase):

@@ -18,6 +18,11 @@ inline at::Tensor operand(OpContext& c, size_t i, at::ScalarType computed) {
 }
 
 // Output 0 for operands that broadcast to its shape.
+// A number that is an attribute, or, of an operator whose numbers fp32 does not hold (TYPEWide), the given input.
+inline double number(OpContext& c, const char* name, size_t input, double otherwise) {
+  return c.has_input(input) ? c.in_scalar(input).toDouble() : c.attrs().real(name, otherwise);
+}
+
 inline at::Tensor out_for(OpContext& c, const at::Tensor& a) { return c.out_as(0, a); }
 inline at::Tensor out_for(OpContext& c, const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() == b.sizes()) return c.out_as(0, a.is_contiguous() ? b : a);

@@ -208,10 +208,11 @@ SIM_OP(NanToNum)
 void logit(OpContext& c) {
   const Tensor x = c.in_any(0);
   Tensor y = out_for(c, x);
-  const double eps = c.attrs().real("eps", -1);
+  const double eps = number(c, "eps", 1, -1);
   at::cpu::logit_out(y, x, eps < 0 ? std::nullopt : std::optional<double>(eps));
 }
 SIM_OP(Logit).inputs(1).dtypes(kFloatTypes).attrs({"eps:float"}).run(logit);
+SIM_OP(LogitWide).inputs(2).dtypes(kFloatTypes).run(logit);
 
 // y = x1 + alpha * x2
 void axpy(OpContext& c) {

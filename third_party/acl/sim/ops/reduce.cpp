@@ -208,8 +208,7 @@ SIM_OP(LogCumsumExp).inputs(2).dtypes({kFloatAndComplex, kIntTypes}).run(log_cum
 
 void renorm(OpContext& c) {
   Tensor y = c.out(0);
-  const Attrs& a = c.attrs();
-  at::cpu::renorm_out(y, c.in(0), a.real("p", 2), a.integer("dim", 0), a.real("maxnorm", 0));
+  at::cpu::renorm_out(y, c.in(0), number(c, "p", 1, 2), c.attrs().integer("dim", 0), number(c, "maxnorm", 2, 0));
 }
 SIM_OP(Renorm)
     .inputs(1)
@@ -217,6 +216,7 @@ SIM_OP(Renorm)
     .attrs({"p:float", "dim:int", "maxnorm:float"})
     .require({"p", "dim", "maxnorm"})
     .run(renorm);
+SIM_OP(RenormWide).inputs(3).dtypes(kFloatAndComplex).attrs({"dim:int"}).require({"dim"}).run(renorm);
 
 void cross(OpContext& c) {
   Tensor y = c.out(0);

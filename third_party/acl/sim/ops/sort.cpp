@@ -87,10 +87,10 @@ SIM_OP(Bincount).inputs(3).dtypes(kAllTypes).run(bin_count);
 
 void histogram(OpContext& c) {
   Tensor y = c.out(0);
-  const Attrs& a = c.attrs();
-  at::cpu::histc_out(y, c.in(0), a.integer("bins", 100), a.real("min", 0), a.real("max", 0));
+  at::cpu::histc_out(y, c.in(0), c.attrs().integer("bins", 100), number(c, "min", 1, 0), number(c, "max", 2, 0));
 }
 SIM_OP(Histogram).inputs(1).dtypes(kRealTypes).attrs({"bins:int", "min:float", "max:float"}).run(histogram);
+SIM_OP(HistogramWide).inputs(3).dtypes(kRealTypes).attrs({"bins:int"}).run(histogram);
 
 // x (flat) -> values, inverse, counts. The first and third outputs have room for all of x.
 void unique(OpContext& c) {

@@ -321,8 +321,11 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<
   if (p == 1) {
     return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(kBool))};
   }
-  const Tensor mask = empty_preserved(input, kBool), y = empty_preserved(input, input.scalar_type());
+  const Tensor mask = empty_preserved(input, kBool);
   draw_bernoulli(mask, 1 - p, std::nullopt);
+  // The operator's factor is fp32.
+  if (input.scalar_type() == kDouble) return {input * (mask.to(kDouble) * (1.0 / (1.0 - p))), mask};
+  const Tensor y = empty_preserved(input, input.scalar_type());
   OpCommand cmd;
   cmd.Name("MaskedScale").Elementwise().Input(input).Input(mask).Output(y).Attr("value", 1.0 / (1.0 - p)).Run();
   return {y, mask};

@@ -2,6 +2,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -149,8 +150,12 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
   OpCommand cmd;
-  cmd.Name("Histogram").Input(self).Output(result).Attr("bins", bins).Attr("min", min.toDouble());
-  cmd.Attr("max", max.toDouble()).Run();
+  if (attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()})) {
+    cmd.Name("Histogram").Input(self).Attr("min", min.toDouble()).Attr("max", max.toDouble());
+  } else {
+    cmd.Name("HistogramWide").Input(self).Input(min, kDouble).Input(max, kDouble);
+  }
+  cmd.Output(result).Attr("bins", bins).Run();
   return result;
 }
 

@@ -33,6 +33,11 @@ inline bool are_fp32(std::initializer_list<std::optional<double>> values) {
   return true;
 }
 
+// Whether these attributes carry the numbers as precisely as the operator computes.
+inline bool attrs_hold(ScalarType compute, std::initializer_list<std::optional<double>> values) {
+  return isReducedFloatingType(compute) || compute == kFloat || compute == kComplexFloat || are_fp32(values);
+}
+
 // Whether the spatial sizes, in `from` behind two others, are in the ratios that the scales given ask for.
 inline bool sizes_tell(IntArrayRef from, IntArrayRef to, std::initializer_list<std::optional<double>> scales) {
   size_t i = 0;
