@@ -51,6 +51,7 @@ class TestActivations(unittest.TestCase):
             "hardtanh": lambda x: F.hardtanh(x, -third, third),
             "threshold": lambda x: F.threshold(x, third, third),
             "logit": lambda x: torch.logit(x, third),
+            "smooth_l1": lambda x: F.smooth_l1_loss(x, x.detach() * third, beta=third),
             "renorm": lambda x: torch.renorm(x.reshape(5, 10), 1 + third, 0, third),
             "histc": lambda x: torch.histc(x, 7, -third, third) + 0 * x.sum(),
         }

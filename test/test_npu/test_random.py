@@ -89,7 +89,7 @@ class TestDistributions(unittest.TestCase):
         self.assertTrue(torch.equal(z, mask * 2.0))
         self.assertTrue(torch.equal(F.dropout(x, 0.5, training=False), x))
         wide, mask = torch.native_dropout(x.detach().double(), 1 / 3, True)
-        self.assertTrue(torch.equal(wide.cpu(), mask.cpu() * (1 / (1 - 1 / 3))))
+        self.assertTrue(torch.equal(wide.cpu(), mask.cpu().double() * (1 / (1 - 1 / 3))))
 
 
 class TestReproducibility(unittest.TestCase):

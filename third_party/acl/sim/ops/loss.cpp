@@ -4,6 +4,7 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/core/Reduction.h>
 
+#include "common.h"
 #include "nn_util.h"
 
 namespace acl_sim {
@@ -64,12 +65,12 @@ void mse_loss_grad(OpContext& c) {
 }
 
 void smooth_l1_loss(OpContext& c) {
-  c.out(0).copy_(at::smooth_l1_loss(c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1)));
+  c.out(0).copy_(at::smooth_l1_loss(c.in(0), c.in(1), reduction(c), number(c, "sigma", 2, 1)));
 }
 
 void smooth_l1_loss_grad(OpContext& c) {
   at::Tensor dx = c.out(0);
-  at::cpu::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), c.attrs().real("sigma", 1));
+  at::cpu::smooth_l1_loss_backward_out(dx, c.in(2), c.in(0), c.in(1), reduction(c), number(c, "sigma", 3, 1));
 }
 
 void huber_loss(OpContext& c) { c.out(0).copy_(at::huber_loss(c.in(0), c.in(1), reduction(c), threshold(c, 2))); }
@@ -110,7 +111,9 @@ SIM_OP(NLLLossGrad)
 SIM_OP(MseLoss).inputs(2).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss);
 SIM_OP(MseLossGrad).inputs(3).dtypes(kFloatTypes).attrs(kReduction).run(mse_loss_grad);
 SIM_OP(SmoothL1LossV2).inputs(2).dtypes(kFloatTypes).attrs(kSmooth).run(smooth_l1_loss);
+SIM_OP(SmoothL1LossV2Wide).inputs(3).dtypes(kFloatTypes).attrs(kReduction).run(smooth_l1_loss);
 SIM_OP(SmoothL1LossGradV2).inputs(3).dtypes(kFloatTypes).attrs(kSmooth).run(smooth_l1_loss_grad);
+SIM_OP(SmoothL1LossGradV2Wide).inputs(4).dtypes(kFloatTypes).attrs(kReduction).run(smooth_l1_loss_grad);
 SIM_OP(HuberLoss).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(huber_loss);
 SIM_OP(HuberLossGrad).inputs(3, 4).dtypes(kFloatTypes).attrs(kReduction).run(huber_loss_grad);
 SIM_OP(BinaryCrossEntropy).inputs(2, 3).dtypes(kFloatTypes).attrs(kReduction).run(binary_cross_entropy);

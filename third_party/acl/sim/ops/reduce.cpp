@@ -100,9 +100,10 @@ bool keepdim(OpContext& c) { return c.attrs().boolean("keepdim", false); }
 void lp_norm(OpContext& c) {
   Tensor y = c.out(0);
   const std::vector<int64_t> axes = c.attrs().integers("axes");
-  at::cpu::linalg_vector_norm_out(y, c.in_any(0), c.attrs().real("p", 2), at::IntArrayRef(axes), keepdim(c));
+  at::cpu::linalg_vector_norm_out(y, c.in_any(0), number(c, "p", 1, 2), at::IntArrayRef(axes), keepdim(c));
 }
 SIM_OP(LpNormV2).inputs(1).dtypes(kComputeTypes).attrs({"p:float", "axes:ints", "keepdim:bool"}).run(lp_norm);
+SIM_OP(LpNormV2Wide).inputs(2).dtypes(kComputeTypes).attrs({"axes:ints", "keepdim:bool"}).run(lp_norm);
 
 // x -> variance or deviation, mean; correction is the number subtracted from the count.
 template <bool kRoot>

@@ -2,6 +2,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/npu/NnArgs.h>
+#include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
@@ -113,9 +114,18 @@ AddAttrs number(double value) {
   return [value](OpCommand& cmd) { cmd.Input(Scalar(value), kDouble); };
 }
 
-AddAttrs sigma(double value) {
-  return [value](OpCommand& cmd) { cmd.Attr("sigma", value); };
-}
+// SmoothL1LossV2's threshold is an attribute; where that does not hold it, an input of the operator's wide twin.
+struct Sigma {
+  Sigma(const Tensor& self, double beta) : wide(!attrs_hold(self.scalar_type(), {beta})) {
+    TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
+    add = wide ? number(beta) : [beta](OpCommand& cmd) { cmd.Attr("sigma", beta); };
+  }
+  const char* loss() const { return wide ? "SmoothL1LossV2Wide" : "SmoothL1LossV2"; }
+  const char* grad() const { return wide ? "SmoothL1LossGradV2Wide" : "SmoothL1LossGradV2"; }
+
+  bool wide;
+  AddAttrs add;
+};
 
 }  // namespace
 
@@ -135,16 +145,17 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 }
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
-  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss("SmoothL1LossV2", self, target, reduction, sigma(beta));
+  const Sigma sigma(self, beta);
+  return elementwise_loss(sigma.loss(), self, target, reduction, sigma.add);
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
-  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-  return elementwise_loss_out("SmoothL1LossV2", self, target, reduction, out, sigma(beta));
+  const Sigma sigma(self, beta);
+  return elementwise_loss_out(sigma.loss(), self, target, reduction, out, sigma.add);
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
-  return elementwise_grad_out("SmoothL1LossGradV2", grad_output, self, target, reduction, grad_input, sigma(beta));
+  const Sigma sigma(self, beta);
+  return elementwise_grad_out(sigma.grad(), grad_output, self, target, reduction, grad_input, sigma.add);
 }
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
