@@ -63,13 +63,18 @@ class Machine:
         print(": the figures mean little")
 
     def __enter__(self) -> "Machine":
-        give_up = time.monotonic() + self.wait
+        give_up, said = time.monotonic() + self.wait, False
         while True:
             since, start = _busy_seconds(), time.monotonic()
             time.sleep(1.0)
             self.foreign = self._foreign_cores(since, time.monotonic() - start)
             if self.foreign <= LIMIT_CORES or time.monotonic() > give_up or self.allow:
                 break
+            if not said:
+                print(
+                    f"waiting up to {self.wait:.0f} s for processes that use {self.foreign:.2f} cores", file=sys.stderr
+                )
+                said = True
         if self.foreign > LIMIT_CORES:
             self._refuse("before the measurement")
         self._since, self._start = _busy_seconds(), time.monotonic()

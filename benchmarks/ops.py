@@ -20,6 +20,7 @@ import torch
 
 SIZES = {"small": 16, "medium": 256, "large": 1024}  # the side of a square matrix
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "int64": torch.int64}
+LAYOUTS = ("contiguous", "strided", "sliced", "transposed", "expanded")
 CALLS = {"small": 200, "medium": 20, "large": 8}
 FLOATS = ("fp32", "fp16")
 ALL = tuple(DTYPES)
@@ -134,7 +135,8 @@ def operators() -> dict[str, Operator]:
 
 
 def operands(size: str, dtype: str, layout: str, device: str, slow: bool) -> Operands:
-    """The same values on every device. Strided: every second column, and a permuted image."""
+    """The same values on every device. Strided: every second column, and a permuted image; sliced: the left half of
+    each row; transposed: matrices; expanded: the second operand is a row. Images are channels_last where transposed."""
     generator = torch.Generator().manual_seed(0)
     n = SIZES[size] // (2 if slow and size != "small" else 1)
 
@@ -143,9 +145,19 @@ def operands(size: str, dtype: str, layout: str, device: str, slow: bool) -> Ope
         if dtype != "int64":
             values = values + torch.rand(n, 2 * n, generator=generator)
         values = values.to(DTYPES[dtype]).to(device)
-        return values[:, ::2] if layout == "strided" else values[:, :n].contiguous()
+        if layout == "transposed":
+            return values[:, :n].contiguous().t()
+        return (
+            values[:, ::2]
+            if layout == "strided"
+            else values[:, :n]
+            if layout == "sliced"
+            else values[:, :n].contiguous()
+        )
 
     x, y = matrix(), matrix()
+    if layout == "expanded":
+        y = y[:1].expand(n, n)
     positive = x.abs() + 1
     if layout == "strided":
         positive = torch.stack([positive, positive], -1).flatten(1)[:, ::2]
@@ -155,6 +167,8 @@ def operands(size: str, dtype: str, layout: str, device: str, slow: bool) -> Ope
     if layout == "strided":
         image = image.transpose(2, 3)
     weight = torch.rand(channels, channels, 3, 3, generator=generator).to(device)
+    if layout == "transposed":
+        image, weight = (t.contiguous(memory_format=torch.channels_last) for t in (image, weight))
     index = torch.randint(0, n, (n,), generator=generator).to(device)
     return Operands(x, y, positive, y[0].clone(), x > 0, index, image, weight)
 
@@ -211,7 +225,7 @@ def reason(result: Result) -> str:
         parts.append(f"host {result.host * 1e6:.1f} of {result.npu * 1e6:.1f} us, CPU {result.cpu * 1e6:.1f} us")
     elif result.cpu < 60e-6:
         parts.append(f"{(result.npu - result.cpu) * 1e6:.0f} us more than the CPU's {result.cpu * 1e6:.0f} us")
-    elif ops > 1 and result.layout == "strided":
+    elif ops > 1 and result.layout != "contiguous":
         parts.append("copies strided operands first, which the CPU reads in place")
     return ", ".join(parts)
 
@@ -223,6 +237,9 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME", nargs="+", help="measure these operators only")
     parser.add_argument(
         "--sizes", metavar="SIZE", nargs="+", choices=SIZES, default=list(SIZES), help="of: " + ", ".join(SIZES)
+    )
+    parser.add_argument(
+        "--layouts", metavar="LAYOUT", nargs="+", choices=LAYOUTS, default=LAYOUTS[:2], help="of: " + ", ".join(LAYOUTS)
     )
     parser.add_argument("--json", metavar="FILE", help="write all times there")
     args = parser.parse_args()
@@ -236,7 +253,7 @@ def main() -> None:
         for name, operator in chosen.items():
             for size in args.sizes:
                 for dtype in operator.dtypes:
-                    for layout in ("contiguous", "strided"):
+                    for layout in args.layouts:
                         results.append(measure(name, operator, size, dtype, layout, args.rounds))
     print(f"{len(chosen)} operators, {len(results)} cases; other processes used {machine.foreign:.2f} cores")
     if args.json:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times a training step of ResNet-50 (fp32, NCHW, SGD with momentum) on npu:0 against upstream's CPU kernels.
+"""Times a training step of ResNet-50 (fp32, SGD with momentum) on npu:0 against upstream's CPU kernels.
 
 Both run in this process and take turns; the best of N steps of each counts. The peak host memory of a step is compared
 too, each device in a process of its own. Exit status 0 says that the figures are valid, whether or not they meet the
@@ -21,16 +21,17 @@ CLASSES = 1000
 class Trainer:
     """A model with its optimizer and one fixed batch on a device; calling it runs one whole step and waits for it."""
 
-    def __init__(self, device: str, pixels: int, batch: int) -> None:
+    def __init__(self, device: str, pixels: int, batch: int, channels_last: bool = False) -> None:
         from torchvision.models import resnet50
 
         import torch
 
         torch.manual_seed(0)
         self.device = torch.device(device)
-        self.model = resnet50(num_classes=CLASSES).to(self.device)
+        last = {"memory_format": torch.channels_last if channels_last else torch.contiguous_format}
+        self.model = resnet50(num_classes=CLASSES).to(self.device).to(**last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
-        self.images = torch.randn(batch, 3, pixels, pixels).to(self.device)
+        self.images = torch.randn(batch, 3, pixels, pixels).to(self.device).contiguous(**last)
         self.target = torch.randint(CLASSES, (batch,)).to(self.device)
         self.criterion = torch.nn.CrossEntropyLoss()
         self.wait = torch.npu.synchronize if self.device.type == "npu" else lambda: None
@@ -62,6 +63,7 @@ def main() -> None:
         "--case", choices=[*CASES, "all"], default="all", help="side of the images (default: %(default)s)"
     )
     parser.add_argument("--rounds", type=int, help="steps of each device that count (default: 7 at 64 px, 4 at 224 px)")
+    parser.add_argument("--channels-last", action="store_true", help="model and images in channels_last memory")
     parser.add_argument("--no-memory", action="store_true", help="leave out the comparison of peak memory")
     parser.add_argument("--memory-of", metavar="DEVICE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -80,9 +82,11 @@ def main() -> None:
         print(describe_machine(), flush=True)
         for case in cases:
             pixels, batch, rounds, target = CASES[case]
-            best = best_of({d: Trainer(d, pixels, batch) for d in ("cpu", "npu")}, args.rounds or rounds)
+            best = best_of(
+                {d: Trainer(d, pixels, batch, args.channels_last) for d in ("cpu", "npu")}, args.rounds or rounds
+            )
             print(
-                f"step at {pixels} px, batch {batch}: "
+                f"step at {pixels} px, batch {batch}{', channels_last' if args.channels_last else ''}: "
                 + ", ".join(f"{d} {t * 1e3:.0f} ms ({batch / t:.1f} images/s)" for d, t in best.items()),
                 flush=True,
             )

@@ -1,5 +1,6 @@
 # The environment that the porting guide recommends for training on an NPU: `source examples/env.sh`.
-# Every line may be overridden afterwards; README's table of variables says what each does here.
+# Every line may be overridden afterwards. What they do here is said in README's table of variables, and in
+# docs/simulator.md of DYNAMIC_OP; graph dumps, copies and HCCL are a card's, and these lines mean nothing here.
 
 # Operators are handed to the device by a thread of their own. 0 brings an operator's error to the call that issued it.
 export TASK_QUEUE_ENABLE=1

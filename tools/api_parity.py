@@ -23,7 +23,6 @@ _NVCC = "what nvcc compiled for; operators are compiled on the device by CANN"
 _SPARSE = "there are no sparse tensors on npu"
 _TUNABLE = "chooses between cuBLAS and hipBLASLt kernels; CANN chooses its own"
 _NCCL = "collectives over tensors of one process through NCCL; use torch.distributed"
-_DATA_PARALLEL = "serves torch.nn.DataParallel, one process with many GPUs; use torch.distributed"
 _NVTX = "marks for NVIDIA's profilers"
 _CUDA_PROFILER = "starts and stops NVIDIA's profilers; see torch.profiler"
 _GDS = "GPUDirect Storage, NVIDIA's path from disk to GPU"
@@ -68,7 +67,6 @@ NOT_APPLICABLE = {
     "profiler": _CUDA_PROFILER,
     "sparse": _SPARSE,
     "tunable": _TUNABLE,
-    "comm": _DATA_PARALLEL,
 }
 # Spelled otherwise here.
 RENAMED = {"DeferredCudaCallError": "DeferredNpuCallError"}

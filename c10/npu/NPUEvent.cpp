@@ -7,6 +7,7 @@
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
+#include <c10/npu/impl/Interrupt.h>
 
 namespace c10::npu {
 
@@ -24,14 +25,12 @@ struct OrderedCall {
 
 aclrtEvent create_event() {
   static const bool extended = acl::has_function("aclrtCreateEventExWithFlag");
-  static const bool with_flag = acl::has_function("aclrtCreateEventWithFlag");
   constexpr uint32_t kFlags = ACL_EVENT_TIME_LINE | ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS;
   aclrtEvent event = nullptr;
   if (extended) {
     NPU_CHECK(acl::aclrtCreateEventExWithFlag(&event, kFlags));
-  } else if (with_flag) {
-    NPU_CHECK(acl::aclrtCreateEventWithFlag(&event, kFlags));
   } else {
+    // Before CANN 8.0 an event with flags lacks something: up to 5.0 it cannot be waited for, later not be queried.
     NPU_CHECK(acl::aclrtCreateEvent(&event));
   }
   return event;
@@ -95,9 +94,9 @@ void NPUEvent::synchronize() const {
   }
   const OrderedCall call(device_index_);
   static const bool bounded = acl::has_function("aclrtSynchronizeEventWithTimeout");
-  const int32_t timeout = options().sync_timeout_ms;
-  if (bounded && timeout > 0) {
-    NPU_CHECK(acl::aclrtSynchronizeEventWithTimeout(event_, timeout));
+  if (bounded) {
+    NPU_CHECK(impl::wait_in_slices(options().sync_timeout_ms, ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
+                                   [this](int32_t ms) { return acl::aclrtSynchronizeEventWithTimeout(event_, ms); }));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeEvent(event_));
   }

@@ -7,6 +7,7 @@
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
+#include <c10/npu/impl/Interrupt.h>
 #include <c10/util/irange.h>
 
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 namespace c10::npu {
 
@@ -91,9 +93,13 @@ void initialize_acl(Runtime& r) {
   r.initialized.store(true);
 }
 
-void npuSynchronizeDevice(int32_t timeout_ms) {
+void npuSynchronizeDevice(int32_t timeout_ms, bool interruptible = false) {
   static const bool bounded = acl::has_function("aclrtSynchronizeDeviceWithTimeout");
-  if (bounded && timeout_ms > 0) {
+  // What a card's streams have to tell when the time-out of one cuts the wait short is unknown.
+  if (bounded && interruptible && is_simulator()) {
+    NPU_CHECK(impl::wait_in_slices(timeout_ms, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+                                   [](int32_t ms) { return acl::aclrtSynchronizeDeviceWithTimeout(ms); }));
+  } else if (bounded && timeout_ms > 0) {
     NPU_CHECK(acl::aclrtSynchronizeDeviceWithTimeout(timeout_ms));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeDevice());
@@ -177,7 +183,7 @@ void unchecked_set_device(DeviceIndex device) noexcept {
 void device_synchronize() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
-  npuSynchronizeDevice(options().sync_timeout_ms);
+  npuSynchronizeDevice(options().sync_timeout_ms, /*interruptible=*/true);
   detail::drop_finished_tasks(device);
   impl::stay_if_exiting();
 }
@@ -211,8 +217,9 @@ bool is_simulator() { return acl::library_kind() == acl::LibraryKind::Simulator;
 
 std::string get_device_name(DeviceIndex device) {
   detail::check_device_index(device);
-  const char* name = acl::aclrtGetSocName();
-  if (name == nullptr && !is_initialized()) {
+  static const bool known = acl::has_function("aclrtGetSocName");
+  const char* name = known ? acl::aclrtGetSocName() : nullptr;
+  if (known && name == nullptr && !is_initialized()) {
     const NPUGuard guard(device);
     activate_device();
     name = acl::aclrtGetSocName();
@@ -230,9 +237,17 @@ const DeviceProperties& get_device_properties(DeviceIndex device) {
     NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &properties.total_memory));
     properties.name = get_device_name(device);
     if (acl::has_function("aclGetDeviceCapability")) {
-      const auto id = static_cast<uint32_t>(device);
-      NPU_CHECK(acl::aclGetDeviceCapability(id, ACL_DEVICE_INFO_AI_CORE_NUM, &properties.cube_core_num));
-      NPU_CHECK(acl::aclGetDeviceCapability(id, ACL_DEVICE_INFO_VECTOR_CORE_NUM, &properties.vector_core_num));
+      // A product that does not tell one of them leaves it at 0.
+      const auto ask = [device](aclDeviceInfo what, int64_t& value) {
+        int64_t told = 0;
+        if (acl::aclGetDeviceCapability(static_cast<uint32_t>(device), what, &told) == ACL_SUCCESS) {
+          value = told;
+        } else {
+          take_recent_error();
+        }
+      };
+      ask(ACL_DEVICE_INFO_AI_CORE_NUM, properties.cube_core_num);
+      ask(ACL_DEVICE_INFO_VECTOR_CORE_NUM, properties.vector_core_num);
     }
   });
   return properties;
@@ -251,6 +266,35 @@ bool can_access_peer(DeviceIndex device, DeviceIndex peer) {
   return can != 0;
 }
 
+bool enable_peer_access(DeviceIndex device, DeviceIndex peer) {
+  enum Peers : uint8_t { kUnknown, kReached, kApart };
+  static std::array<std::array<std::atomic<uint8_t>, C10_COMPILE_TIME_MAX_NPUS>, C10_COMPILE_TIME_MAX_NPUS> known{};
+  if (device > peer) {
+    std::swap(device, peer);
+  }
+  if (device == peer) {
+    return true;
+  }
+  auto& state = known[static_cast<size_t>(device)][static_cast<size_t>(peer)];
+  if (state.load(std::memory_order_acquire) == kUnknown) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (state.load() == kUnknown) {
+      const bool can = can_access_peer(device, peer) && can_access_peer(peer, device);
+      for (const auto& [from, to] : {std::pair(device, peer), std::pair(peer, device)}) {
+        const NPUGuard guard(from);
+        activate_device();
+        if (can) {
+          NPU_CHECK(acl::aclrtDeviceEnablePeerAccess(to, 0), "npu:", static_cast<int>(from),
+                    " cannot be let copy to and from npu:", static_cast<int>(to));
+        }
+      }
+      state.store(can ? kReached : kApart, std::memory_order_release);
+    }
+  }
+  return state.load(std::memory_order_acquire) == kReached;
+}
+
 bool is_shut_down() noexcept { return runtime().shut_down.load(); }
 
 void npu_shutdown() noexcept {
@@ -266,9 +310,10 @@ void npu_shutdown() noexcept {
       TORCH_WARN("An error was left behind when the process exited: ", left_behind);
     }
     const bool card = !is_simulator();
-    constexpr int32_t kPatienceMs = 60 * 1000;  // nobody can look at what is computed now
+    // Nobody can look at what is computed now, and who has asked for an end once need not wait.
+    const int32_t patience_ms = impl::was_interrupted() ? 1000 : 60 * 1000;
     const int32_t timeout_ms =
-        options().sync_timeout_ms > 0 ? std::min(options().sync_timeout_ms, kPatienceMs) : kPatienceMs;
+        options().sync_timeout_ms > 0 ? std::min(options().sync_timeout_ms, patience_ms) : patience_ms;
     for (const auto device : c10::irange(device_count())) {
       if (!r.opened[static_cast<size_t>(device)].load()) {
         continue;

@@ -60,6 +60,9 @@ C10_NPU_API std::string get_device_name(DeviceIndex device);
 // Opens the device, since only an open one tells its memory.
 C10_NPU_API const DeviceProperties& get_device_properties(DeviceIndex device);
 C10_NPU_API bool can_access_peer(DeviceIndex device, DeviceIndex peer);
+// Lets two devices copy from each other, once for each pair: CANN wants that before the first such copy. False where
+// they cannot.
+C10_NPU_API bool enable_peer_access(DeviceIndex device, DeviceIndex peer);
 
 // For atexit: waits for the work of every open device; errors of it are warnings by then. Then closes the cards,
 // after which the device layer refuses work. The simulator stays open for threads that outlive the

@@ -3,10 +3,12 @@
 #include <c10/npu/NPUStream.h>
 
 #include <acl_loader.h>
+#include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
+#include <c10/npu/impl/Interrupt.h>
 
 #include <array>
 #include <atomic>
@@ -108,12 +110,9 @@ bool NPUStream::query() const {
     NPU_CHECK(acl::aclrtStreamQuery(stream(), &status));
     return status == ACL_STREAM_STATUS_COMPLETE;
   }
-  const aclError code = acl::aclrtQueryStream(stream());
-  if (code == ACL_ERROR_RT_STREAM_NOT_COMPLETE) {
-    return false;
-  }
-  NPU_CHECK(code);
-  return true;
+  NPUEvent last;  // what CANN had before
+  last.record(*this);
+  return last.query();
 }
 
 void NPUStream::synchronize() const {
@@ -121,9 +120,10 @@ void NPUStream::synchronize() const {
   activate_device();
   drain_task_queue(device_index());
   static const bool bounded = acl::has_function("aclrtSynchronizeStreamWithTimeout");
-  const int32_t timeout = options().sync_timeout_ms;
-  if (bounded && timeout > 0) {
-    NPU_CHECK(acl::aclrtSynchronizeStreamWithTimeout(stream(), timeout));
+  if (bounded) {
+    NPU_CHECK(impl::wait_in_slices(options().sync_timeout_ms, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, [this](int32_t ms) {
+      return acl::aclrtSynchronizeStreamWithTimeout(stream(), ms);
+    }));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeStream(stream()));
   }

@@ -161,15 +161,15 @@ class Library:
 
     # ---- operators
 
-    def desc(self, dtype, dims):
+    def desc(self, dtype, dims, layout=None):
         values = (ctypes.c_int64 * max(len(dims), 1))(*dims)
-        return self.aclCreateTensorDesc(dtype, len(dims), ctypes.addressof(values), ND)
+        return self.aclCreateTensorDesc(dtype, len(dims), ctypes.addressof(values), ND if layout is None else layout)
 
     def run(self, op, inputs, outputs, attrs=None, stream=None, host=(), call="aclopCompileAndExecute"):
-        """inputs and outputs: (dtype, dims, pointer, bytes). Gives ACL's code; descriptions are destroyed."""
+        """inputs and outputs: (dtype, dims, pointer, bytes[, format]). Gives ACL's code; descriptions are destroyed."""
         descs, buffers = [], []
-        for i, (dtype, dims, pointer, size) in enumerate([*inputs, *outputs]):
-            d = self.desc(dtype, dims)
+        for i, (dtype, dims, pointer, size, *layout) in enumerate([*inputs, *outputs]):
+            d = self.desc(dtype, dims, *layout)
             if i in host:
                 self.check(self.aclSetTensorPlaceMent(d, 1))
             descs.append(d)

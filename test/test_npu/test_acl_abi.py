@@ -71,14 +71,18 @@ class TestBase(AclTest):
             (-2.0, 0xC000),
             (65504.0, 0x7BFF),
             (2.0**-24, 1),
-            (float("inf"), 0x7C00),
         ):
             self.assertEqual(lib.aclFloatToFloat16(value), bits)
             self.assertEqual(lib.aclFloat16ToFloat(bits), value)
-        self.assertEqual(lib.aclFloatToFloat16(65520.0), 0x7C00)
+        self.assertEqual(lib.aclFloatToFloat16(65519.0), 0x7BFF)
         self.assertEqual(lib.aclFloatToFloat16(1.0 + 2.0**-11), 0x3C00)  # a tie goes to even
-        nan = lib.aclFloat16ToFloat(lib.aclFloatToFloat16(float("nan")))
-        self.assertNotEqual(nan, nan)
+
+    def test_half_conversions_saturate(self):
+        inf = float("inf")
+        for value, bits in ((65520.0, 0x7BFF), (1e30, 0x7BFF), (inf, 0x7BFF), (-inf, 0xFBFF), (float("nan"), 0x7BFF)):
+            self.assertEqual(lib.aclFloatToFloat16(value), bits)
+        for bits, value in ((0x7C00, 65536.0), (0xFC00, -65536.0), (0x7E00, 98304.0)):
+            self.assertEqual(lib.aclFloat16ToFloat(bits), value)
 
     def test_type_sizes(self):
         sizes = {acl.FLOAT: 4, acl.FLOAT16: 2, acl.INT64: 8, acl.BOOL: 1, 17: 16, 27: 2}
@@ -234,8 +238,19 @@ class TestDevice(AclTest):
         self.ok(lib.aclrtDeviceEnablePeerAccess(1, 0))
         self.refused(lib.aclrtDeviceEnablePeerAccess(1, 3), acl.INVALID_PARAM)
         self.refused(lib.aclrtDeviceEnablePeerAccess(0, 0), acl.RT_INVALID_DEVICEID)
+        here = lib.malloc(64)
+        self.ok(lib.aclrtSetDevice(1))
+        there = lib.malloc(64)
+        self.ok(lib.aclrtMemcpy(there, 64, here, 64, acl.D2D))
+        self.ok(lib.aclrtMemcpyAsync(here, 64, there, 64, acl.D2D, None))
+        self.ok(lib.aclrtSynchronizeStream(None))
+        self.ok(lib.aclrtSetDevice(0))
         self.ok(lib.aclrtDeviceDisablePeerAccess(1))
+        self.refused(lib.aclrtMemcpy(there, 64, here, 64, acl.D2D), acl.RT_PARAM_INVALID, text="EnablePeerAccess")
         self.refused(lib.aclrtDeviceDisablePeerAccess(1000), acl.RT_INVALID_DEVICEID)
+        self.refused(lib.aclrtDeviceDisablePeerAccess(0), acl.RT_INVALID_DEVICEID)
+        for pointer in (here, there):
+            self.ok(lib.aclrtFree(pointer))
         pid = ctypes.c_int32()
         self.ok(lib.aclrtDeviceGetBareTgid(byref(pid)))
         self.assertEqual(pid.value, os.getpid())

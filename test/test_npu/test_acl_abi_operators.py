@@ -1,6 +1,7 @@
 """The operator, profiler and dump parts of the AscendCL ABI, called with good and with bad arguments."""
 
 import ctypes
+import itertools
 import tempfile
 import unittest
 from pathlib import Path
@@ -94,6 +95,37 @@ class TestOperators(AclTest):
         value[0] = 1000
         self.ok(lib.aclrtSynchronizeStream(None))
         self.assertEqual(lib.download(self.r, ctypes.c_float, 4), [6, 7, 8, 9])
+
+    def test_image_formats(self):
+        """A convolution of images that are described as NHWC, with filters that are described as HWCN."""
+        n, h, w, c, o = 2, 5, 4, 3, 7
+        image = [((i * 37) % 11) - 5.0 for i in range(n * h * w * c)]
+        filters = [((i * 13) % 7) - 3.0 for i in range(3 * 3 * c * o)]
+        expected = []
+        for sample, row, column, out in itertools.product(range(n), range(3), range(2), range(o)):
+            expected.append(
+                sum(
+                    image[((sample * h + row + y) * w + column + x) * c + k] * filters[((y * 3 + x) * c + k) * o + out]
+                    for y in range(3)
+                    for x in range(3)
+                    for k in range(c)
+                )
+            )
+        x, f = lib.upload(acl.floats(*image)), lib.upload(acl.floats(*filters))
+        size = len(expected) * 4
+        y = lib.malloc(size)
+        attr = lib.aclopCreateAttr()
+        ones, zeros = (ctypes.c_int64 * 4)(1, 1, 1, 1), (ctypes.c_int64 * 4)()
+        self.ok(lib.aclopSetAttrListInt(attr, b"strides", 4, ctypes.addressof(ones)))
+        self.ok(lib.aclopSetAttrListInt(attr, b"pads", 4, ctypes.addressof(zeros)))
+        self.ok(lib.aclopSetAttrString(attr, b"data_format", b"NHWC"))
+        inputs = [(acl.FLOAT, [n, h, w, c], x, len(image) * 4, 1), (acl.FLOAT, [3, 3, c, o], f, len(filters) * 4, 16)]
+        self.ok(lib.run("Conv2D", inputs, [(acl.FLOAT, [n, 3, 2, o], y, size, 1)], attrs=attr))
+        self.ok(lib.aclrtSynchronizeStream(None))
+        self.assertEqual(lib.download(y, ctypes.c_float, len(expected)), expected)
+        lib.aclopDestroyAttr(attr)
+        for pointer in (x, f, y):
+            self.ok(lib.aclrtFree(pointer))
 
     def test_attributes(self):
         attr = lib.aclopCreateAttr()

@@ -108,12 +108,166 @@ class TestLibraryChoice(unittest.TestCase):
             compiler = shutil.which("g++") or shutil.which("c++")
             source = Path(folder) / "old.cpp"
             source.write_text(FAKE.replace("DEVICES", "1").replace("CODE", "0"))
-            subprocess.run(
-                [compiler, "-shared", "-fPIC", "-o", f"{folder}/lib64/libascendcl.so", str(source)], check=True
-            )
+            for soname in ("libascendcl.so", "libacl_op_compiler.so"):
+                path = f"{folder}/lib64/{soname}"
+                subprocess.run([compiler, "-shared", "-fPIC", "-o", path, str(source)], check=True)
             stdout, _ = self.ask(ASCEND_HOME_PATH=folder)
             self.assertIn("lacks", stdout)
             self.assertIn("aclrtMalloc", stdout)
+
+
+# What a stub's script does with the device; everything in it is of the first releases.
+USE = """
+import torch
+x = torch.arange(6.0, device="npu:0")
+side = torch.npu.Stream()
+side.wait_stream(torch.npu.current_stream())
+begin, end = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+with torch.npu.stream(side):
+    begin.record()
+    y = (x * 2 + 1).view(2, 3) @ torch.ones(3, 1, device="npu:0")
+    end.record()
+end.synchronize()
+side.synchronize()
+assert side.query() and end.query() and begin.elapsed_time(end) >= 0
+assert y.to("npu:1").cpu().flatten().tolist() == [9.0, 27.0]
+assert int(x.argmax()) == 5
+assert torch.npu.get_device_properties(0).total_memory > 0 and torch.npu.get_device_name(0)
+torch.npu.synchronize()
+print("used", *sorted({line.split("/")[-1].strip() for line in open("/proc/self/maps") if "/stub/" in line}))
+"""
+
+
+class TestReleases(unittest.TestCase):
+    """CANN as its releases have it: stubs that export a part of the interface and have the simulator do the work."""
+
+    def setUp(self):
+        self.compiler = shutil.which("g++") or shutil.which("c++")
+        if self.compiler is None:
+            self.skipTest("no C++ compiler")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        (self.home / "stub" / "lib64").mkdir(parents=True)
+        self.home = self.home / "stub"
+
+    def stub(self, functions, soname="libascendcl.so", bodies=None):
+        """A library under CANN's name that has these functions; `bodies` says what some do instead."""
+        lines = ["#include <acl/acl.h>", "#include <dlfcn.h>", "#include <cstdlib>", "namespace {", "void* sim() {"]
+        lines += ['  static void* handle = dlopen(getenv("STUB_TARGET"), RTLD_NOW | RTLD_LOCAL);', "  return handle;"]
+        lines += ["}", "}  // namespace", 'extern "C" {']
+        for f in functions:
+            types = ", ".join(a.type + ("*" if a.suffix == "[]" else "") for a in f.args if a.suffix in ("", "[]"))
+            if f.variadic or any(a.suffix not in ("", "[]") for a in f.args):
+                continue
+            lines += [f"{f.ret} {f.name}({f.parameters()}) {{", (bodies or {}).get(f.name, "")]
+            lines += [f'  static auto* call = reinterpret_cast<{f.ret} (*)({types})>(dlsym(sim(), "{f.name}"));']
+            lines += [f"  return call({f.names()});", "}"]
+        source = self.home / f"{soname}.cpp"
+        source.write_text("\n".join([*lines, '}  // extern "C"', ""]))
+        path = self.home / "lib64" / soname
+        command = [
+            self.compiler,
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+            f"-I{acl.ACL / 'inc'}",
+            "-o",
+            str(path),
+            str(source),
+        ]
+        subprocess.run(command, check=True)
+
+    def python(self, body, **env):
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("ASCEND_")}
+        variables |= {"ASCEND_HOME_PATH": str(self.home), "STUB_TARGET": acl.library_path(), **env}
+        result = subprocess.run(
+            [sys.executable, "-c", body], env=variables, capture_output=True, text=True, timeout=120, check=False
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def of_cann(self, until=99.0):
+        return [f for f in acl.table() if f.release() and f.since <= until]
+
+    def halves(self, functions):
+        compiling = [f for f in functions if f.library == "acl_op_compiler"]
+        return [f for f in functions if f.library == "ascendcl"], compiling
+
+    def test_a_release_before_the_first_supported_one_is_refused_by_name(self):
+        runtime, compiler = self.halves(self.of_cann(5.0))
+        self.stub(runtime)
+        self.stub(compiler, "libacl_op_compiler.so")
+        (self.home / "runtime").mkdir()
+        (self.home / "runtime" / "version.info").write_text("Version=5.0.2\n")
+        body = "import torch; print(torch.ones(2).sum().item(), torch.npu.is_available())\n"
+        body += "try: torch.ones(2, device='npu')\nexcept RuntimeError as error: print(error)"
+        stdout = self.python(body)
+        self.assertTrue(stdout.startswith("2.0 False\n"), stdout)
+        for part in (str(self.home), "CANN 5.0.2", "lacks aclSetTensorPlaceMent (CANN 5.1)", "CANN 5.1 or later"):
+            self.assertIn(part, stdout)
+
+    def test_nothing_optional_is_needed(self):
+        runtime, compiler = self.halves([f for f in self.of_cann() if f.required])
+        self.stub(runtime)
+        self.stub(compiler, "libacl_op_compiler.so")
+        self.assertEqual(self.python(USE), "used libacl_op_compiler.so libascendcl.so\n")
+
+    def test_a_missing_feature_says_which_function_and_release(self):
+        runtime, compiler = self.halves([f for f in self.of_cann() if f.required or f.name == "aclrtGetVersion"])
+        self.stub(runtime)
+        self.stub(compiler, "libacl_op_compiler.so")
+        body = "import torch\n"
+        for call in ("init_dump()", "set_option({'ACL_OP_DEBUG_LEVEL': '1'})"):
+            body += f"try: torch.npu.{call}\nexcept RuntimeError as error: print(error)\n"
+        stdout = self.python(body)
+        where = f"of {self.home}/lib64/libascendcl.so (AscendCL 1."
+        self.assertIn(f"aclmdlInitDump is not in libascendcl.so {where}", stdout)
+        self.assertIn("; CANN 5.0 has it", stdout)
+        self.assertIn(f"aclSetCompileopt is not in libacl_op_compiler.so {where}", stdout)
+
+    def test_a_release_between(self):
+        runtime, compiler = self.halves(self.of_cann(7.0))
+        self.stub(runtime)
+        self.stub(compiler, "libacl_op_compiler.so")
+        self.assertEqual(self.python(USE, TASK_QUEUE_ENABLE="0"), "used libacl_op_compiler.so libascendcl.so\n")
+
+    def test_a_product_that_does_less(self):
+        """Devices that do not reach each other copy through the host; a number that is not told is 0."""
+        runtime, compiler = self.halves(self.of_cann())
+        bodies = {"aclrtDeviceCanAccessPeer": "if (deviceId >= 0) { *canAccessPeer = 0; return ACL_SUCCESS; }"}
+        for name in ("aclrtDeviceEnablePeerAccess", "aclGetDeviceCapability"):
+            bodies[name] = 'if (getenv("STUB_TARGET")) return ACL_ERROR_RT_FEATURE_NOT_SUPPORT;'
+        self.stub(runtime, bodies=bodies)
+        self.stub(compiler, "libacl_op_compiler.so")
+        body = USE + "print(torch.npu.get_device_properties(0).cube_core_num)"
+        self.assertEqual(self.python(body), "used libacl_op_compiler.so libascendcl.so\n0\n")
+
+    def test_libraries_by_header(self):
+        """CANN 9.0 documents libascendcl.so as being on its way out."""
+        runtime, compiler = self.halves(self.of_cann())
+        part = {"acl/acl_op.h": "libacl_op_executor.so", "acl/acl_mdl.h": "libascend_dump.so"}
+        for soname in ("libacl_rt.so", *part.values()):
+            self.stub([f for f in runtime if part.get(f.header, "libacl_rt.so") == soname], soname)
+        self.stub(compiler, "libacl_op_compiler.so")
+        used = "used libacl_op_compiler.so libacl_op_executor.so libacl_rt.so libascend_dump.so\n"
+        self.assertEqual(self.python(USE), used)
+        body = USE + "torch.npu.init_dump(); torch.npu.finalize_dump(); print('dumped')"
+        self.assertTrue(self.python(body).endswith("dumped\n"))
+
+    def test_the_simulator_stays_closed(self):
+        """Beside a CANN that answers, nothing of the simulator is loaded."""
+        fake = FAKE.replace("DEVICES", "1").replace("CODE", "0")
+        names = [f.name for f in self.of_cann() if f.required and f.name not in ("aclInit", "aclrtGetDeviceCount")]
+        fake += "".join(f'extern "C" void {name}() {{}}\n' for name in names)
+        source = self.home / "fake.cpp"
+        source.write_text(fake)
+        path = self.home / "lib64" / "libascendcl.so"
+        subprocess.run([self.compiler, "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+        body = "import torch\ntry: torch.ones(2, device='npu')\n"
+        body += "except RuntimeError as error: print('507899' in str(error))\n"
+        body += "print([line for line in open('/proc/self/maps') if 'ascend_sim' in line])"
+        self.assertEqual(self.python(body), "True\n[]\n")
 
 
 class TestGenerator(unittest.TestCase):
@@ -132,7 +286,7 @@ class TestGenerator(unittest.TestCase):
         return acl.run_script(script).stdout.strip()
 
     def test_a_bad_entry_is_named(self):
-        head = "libraries: {x: {soname: libx.so}}\ngroups:\n  - header: acl/x.h\n    library: x\n    functions:\n"
+        head = "libraries: {x: {sonames: [libx.so]}}\ngroups:\n  - header: acl/x.h\n    library: x\n    functions:\n"
         cases = {
             "      - int32_t f(int a)\n": "1",
             "      - f\n": "not a C prototype",
@@ -140,6 +294,9 @@ class TestGenerator(unittest.TestCase):
             "      - strange_t f(int a)\n": "strange_t",
             "      - int32_t f(int a)\n      - int32_t f(int b)\n": "f is listed twice",
             "      - {proto: int32_t f(int a), sincee: 5}\n": "sincee",
+            "      - {proto: int32_t f(int a), since: soon}\n": "'soon' is no release",
+            "      - int32_t f(int a)\nneeded: [g]\n": "needed: ['g'] are not in the table",
+            "      - {proto: int32_t f(int a), since: unreleased}\nneeded: [f]\n": "f is needed, but CANN",
         }
         for text, expected in cases.items():
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as table:

@@ -166,6 +166,45 @@ class CodegenTest(unittest.TestCase):
             "ir_ops:\n- func: topk\n  ir: TopK\n  empty: look(self)\n", 4, "`empty` needs an operator with one result"
         )
 
+    def test_checks_come_first(self):
+        """Statements of `check` and dtypes of `refused` precede what an entry issues, for each way of serving one."""
+        result, out = self.table(
+            """
+ir_ops:
+- {func: mm, ir: MatMul, inputs: [self, mat2], check: [one(self), two(result)], dtypes: [int, float], fast: []}
+- {func: add.Tensor, ir: Add, inputs: [self, other], fast: [int]}
+aten_ops:
+- {funcs: [cholesky, cholesky.out], ir: Cholesky, check: look}
+- {funcs: [ormqr], ir: Ormqr, check: look}
+kernels: {abs: kernel, cat: kernel}
+refused:
+- dtypes: [uint16, complex32]
+  funcs: [mm, add.Tensor, cholesky, abs, cat]
+""",
+            "void look(a); Tensor kernel(a);",
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = "".join(p.read_text() for p in out.glob("*.cpp"))
+        less = "~dtype_mask(at::ScalarType::UInt16, at::ScalarType::ComplexHalf)"
+        for line in (
+            f'  check_dtype(compute, (kDtypeInt | kDtypeFloat) & {less}, "mm");\n  one(self);\n  two(result);\n  if (',
+            f"if (fast_operands(kDtypeInt & {less}, self, other)",
+            f'{{"cholesky", "Cholesky", kDtypeAny & {less}, nullptr, nullptr, false, look}}',
+            '{"cholesky.out", "Cholesky", kDtypeAny, nullptr, "cholesky", false, look}',
+            '{"ormqr", "Ormqr", kDtypeAny, nullptr, nullptr, false, look}',
+            f'check_dtype(self.scalar_type(), kDtypeAny & {less}, "abs");\n  return npu::kernel(self);',
+            f'for (const at::Tensor& t : tensors) check_dtype(t.scalar_type(), kDtypeAny & {less}, "cat");',
+        ):
+            self.assertIn(line, text)
+
+    def test_wrong_refusals(self):
+        table = "kernels: {abs: kernel}\nrefused:\n- {dtypes: [%s], funcs: [%s]}\n"
+        self.fails(table % ("half", "abs"), 3, "unknown dtype `half`", "kernel(")
+        self.fails(table % ("bool", "neg"), 3, "`neg` has no kernel that could refuse a dtype", "kernel(")
+        self.fails(table % ("bool", "abs]}\n- {dtypes: [int8], funcs: [abs"), 4, "`abs` is listed twice", "kernel(")
+        self.fails("refused: [abs]\n", 1, "needs `dtypes` and `funcs`")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, check: look}\n", 2, "defines a check `look`")
+
     def test_wrong_entries_of_these(self):
         self.fails("aten_ops:\n- {funcs: [cholesky]}\n", 2, "needs `funcs` and `ir`")
         self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, dtype: [float]}\n", 2, "unknown key `dtype`")

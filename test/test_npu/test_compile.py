@@ -133,6 +133,21 @@ class WholeGraphTest(CompileTestCase):
         self.whole(lambda x: F.scaled_dot_product_attention(x, x, x).transpose(1, 2).reshape(2, 8, 8), q)
         self.whole(lambda x: F.scaled_dot_product_attention(x, x, x).reshape(4, 8, 4) * 2, q)
 
+    def test_attention_of_changing_sizes(self):
+        model = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        batches = [torch.randn(n, 5, 8) for n in (4, 3, 6)]
+        expected = [model(x) for x in batches]
+        model.to(DEVICE)
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        results = [compiled(x.to(DEVICE)) for x in batches]  # the second size makes it a symbol
+        results[-1].sum().backward()
+        program = torch.export.export(
+            model.eval(), (batches[0].to(DEVICE),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+        )
+        results += [program.module()(x.to(DEVICE)) for x in batches]
+        for result, right in zip(results, expected * 2, strict=True):
+            torch.testing.assert_close(result.cpu(), right, rtol=1e-4, atol=1e-5)
+
     def test_flex_attention(self):
         from torch.nn.attention.flex_attention import flex_attention
 
@@ -147,6 +162,19 @@ class WholeGraphTest(CompileTestCase):
         model.to(DEVICE)
         compiled = torch.compile(model, backend="aot_eager")
         torch.testing.assert_close(compiled(x.to(DEVICE))[0].cpu(), expected, rtol=1e-4, atol=1e-5)
+
+    def test_gru_cell(self):
+        cell = nn.GRUCell(4, 5)
+        x = torch.randn(3, 4)
+        expected = cell(x)
+        (gradient,) = torch.autograd.grad(expected.sum(), cell.weight_hh)
+        cell.to(DEVICE)
+        result = torch.compile(cell, backend="aot_eager", fullgraph=True)(x.to(DEVICE))
+        torch.testing.assert_close(result.cpu(), expected, rtol=1e-4, atol=1e-5)
+        result.sum().backward()
+        torch.testing.assert_close(cell.weight_hh.grad.cpu(), gradient, rtol=1e-4, atol=1e-5)
+        exported = torch.export.export(cell, (x.to(DEVICE),)).module()
+        torch.testing.assert_close(exported(x.to(DEVICE)).cpu(), expected, rtol=1e-4, atol=1e-5)
 
     def test_checkpoint(self):
         from torch.utils.checkpoint import checkpoint

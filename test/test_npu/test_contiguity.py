@@ -148,6 +148,49 @@ class ContiguityTest(unittest.TestCase):
         self.assertEqual(ops, 2)
         self.assertTrue(torch.equal(actual.cpu(), self.x.permute(0, 3, 1, 2).square()))
 
+    def test_expanded_operands_are_broadcast_by_the_operator(self):
+        full, row, column = torch.randn(5, 7), torch.randn(7), torch.randn(5, 1)
+        cases = {
+            "a row": (lambda f, r, c: f * r.expand(5, 7), 1),
+            "a column": (lambda f, r, c: c.expand(5, 7) - f, 1),
+            "in place": (lambda f, r, c: f.clone().add_(r.expand(5, 7)), 2),
+            "three operands": (lambda f, r, c: torch.addcmul(f, r.expand(5, 7), c.expand(5, 7)), 1),
+            "of another dtype": (lambda f, r, c: f + r.int().expand(5, 7), 3),
+            "each has one dimension": (lambda f, r, c: r.expand(5, 7) + c.expand(5, 7), 1),
+            # Nobody has the dimensions in full: one of them is made to.
+            "both alike": (lambda f, r, c: r.expand(5, 7) + r.expand(5, 7), None),
+            "alone": (lambda f, r, c: r.expand(5, 7).exp(), None),
+            "more dimensions": (lambda f, r, c: f.expand(3, 5, 7) + torch.ones_like(f).expand(3, 5, 7), None),
+            "strided": (lambda f, r, c: f[:, ::2] + r[::2].expand(5, 4), None),
+            "turned": (lambda f, r, c: f.t() + c.t().expand(7, 5), None),
+        }
+        for name, (fn, launched) in cases.items():
+            with self.subTest(name):
+                expected = fn(full, row, column)
+                operands = [t.to(DEVICE) for t in (full, row, column)]
+                actual, ops = self.launched(lambda fn=fn, operands=operands: fn(*operands))
+                self.assertTrue(torch.equal(actual.cpu(), expected) or name == "alone")
+                torch.testing.assert_close(actual.cpu(), expected)
+                self.assertEqual(actual.stride(), expected.stride())
+                if launched is not None:
+                    self.assertEqual(ops, launched)
+
+    def test_permuted_tensors_are_reduced_over_other_axes(self):
+        for order in ((0, 1, 3, 2), (0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)):
+            x = self.x.permute(order)
+            on_npu = self.x.to(DEVICE).permute(order)
+            for dim in ((0,), (-1,), (1, 2), (2, 3), (0, 2, 3), (0, 1, 2, 3)):
+                for keepdim in (False, True):
+                    for name in ("sum", "mean", "amax"):
+                        with self.subTest(name, order=order, dim=dim, keepdim=keepdim):
+                            expected = getattr(x, name)(dim, keepdim=keepdim)
+                            actual = getattr(on_npu, name)(dim, keepdim=keepdim)
+                            torch.testing.assert_close(actual.cpu(), expected)
+        last = self.x.to(DEVICE).contiguous(memory_format=torch.channels_last)
+        for fn in (lambda t: t.mean((2, 3)), lambda t: t.sum(), lambda t: t.amax((0, 2, 3), keepdim=True)):
+            _, ops = self.launched(lambda fn=fn: fn(last))
+            self.assertEqual(ops, 1)
+
     def test_reading_a_view_crosses_to_the_host_once(self):
         x = self.x.to(DEVICE)
         before = counters()

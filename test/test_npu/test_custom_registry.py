@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common_utils import TestCase, run_in_process, run_tests
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import torch
 from torch.npu import _custom_ops
@@ -232,6 +233,16 @@ class TestRegistry(TestCase):
                     list(real) if isinstance(real, tuple) else real, list(fake) if isinstance(fake, tuple) else fake
                 )
         self.assertEqual(set(NAMES) - seen, WITHOUT_SAMPLE)
+
+    def test_symbols_for_sizes(self):
+        def symbolic(tensor):
+            dims = StatelessSymbolicContext([DimDynamic.DYNAMIC] * tensor.dim())
+            return mode.from_tensor(tensor, symbolic_context=dims)
+
+        for name, args, kwargs in samples():
+            with self.subTest(name=name), FakeTensorMode(shape_env=ShapeEnv()) as mode:
+                fake_args, fake_kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, symbolic, (args, kwargs))
+                getattr(torch, name)(*fake_args, **fake_kwargs)
 
     def test_compile(self):
         def step(x, w, h):

@@ -19,6 +19,20 @@ class Nested(Dataset):
         return {"pair": Pair(torch.full((2,), float(i)), i), "list": [torch.tensor(i), "name"]}
 
 
+class OnTheDevice(Nested):
+    def __getitem__(self, i):
+        return {"image": torch.ones(2).npu(), "label": i}
+
+
+class TestWorkers(TestCase):
+    def test_npu_tensors_of_workers(self):
+        torch.ones(1, device="npu").item()
+        for method, said in (("fork", "Cannot re-initialize NPU in forked"), ("spawn", "dataset returned npu tensors")):
+            loader = DataLoader(OnTheDevice(), num_workers=1, timeout=60, multiprocessing_context=method)
+            with self.assertRaisesRegex(RuntimeError, f"DataLoader worker process 0(.|\\n)*{said}"):
+                next(iter(loader))
+
+
 class TestPinMemory(TestCase):
     def check(self, **options):
         with warnings.catch_warnings():

@@ -129,6 +129,23 @@ class FallbackTest(unittest.TestCase):
         result = run(code)
         self.assertEqual(result.stdout.strip(), "True", result.stderr)
 
+    def test_layouts_without_tensors_on_npu(self):
+        embedding = torch.nn.Embedding(4, 2, sparse=True).to(DEVICE)
+        sparse = (
+            lambda: torch.eye(2, device=DEVICE).to_sparse(),
+            lambda: torch.eye(2).to_sparse().to(DEVICE),
+            lambda: torch.empty(2, 2, layout=torch.sparse_coo, device=DEVICE),
+            lambda: embedding(torch.zeros(1, dtype=torch.long, device=DEVICE)).sum().backward(),
+            lambda: str(torch.eye(2).to_sparse_csr().to(DEVICE)),
+        )
+        for call in sparse:
+            with self.assertRaisesRegex(NotImplementedError, "'Sparsenpu' backend: npu has no sparse tensors; use"):
+                call()
+        with self.assertRaisesRegex(NotImplementedError, "npu has those with layout=torch.jagged"):
+            torch.nested.nested_tensor([torch.ones(2, device=DEVICE), torch.ones(3, device=DEVICE)]).cpu()
+        jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+        self.assertEqual((jagged.to(DEVICE) * 2).values().tolist(), [2.0] * 5)
+
     def test_switched_off(self):
         code = (
             "import torch, torch.npu\n"

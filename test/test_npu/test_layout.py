@@ -55,6 +55,104 @@ class TestChannelsLast(unittest.TestCase):
                 pool = F.max_pool2d if rank == 2 else F.max_pool3d
                 self.same(lambda x, w: pool(F.relu(F.batch_norm(conv(x, w), None, None, training=True)), 2), x_last, w)
 
+    def test_convolutions(self):
+        """Products of matrices, filters that are turned, groups, and each with a bias."""
+        cases = [
+            ((3, 64, 12, 10), (48, 64, 1, 1), {}),
+            ((3, 64, 12, 10), (48, 64, 1, 1), {"stride": 2}),
+            ((3, 64, 12, 10), (48, 64, 1, 1), {"padding": 1}),
+            ((2, 64, 9, 7), (80, 64, 3, 3), {"padding": 1}),
+            ((2, 3, 20, 20), (16, 3, 7, 7), {"stride": 2, "padding": 3}),
+            ((2, 96, 9, 12), (24, 96, 3, 5), {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}),
+            ((2, 32, 8, 8), (32, 1, 3, 3), {"groups": 32, "padding": 1}),
+            ((2, 32, 8, 8), (64, 8, 1, 1), {"groups": 4}),
+            ((2, 32, 1, 1), (8, 32, 1, 1), {}),
+            ((2, 1, 6, 6), (8, 1, 3, 3), {}),
+        ]
+        last = torch.channels_last
+        for x_sizes, w_sizes, options in cases:
+            x = randn(*x_sizes).detach().contiguous(memory_format=last).requires_grad_()
+            w = randn(*w_sizes, seed=3).detach().contiguous(memory_format=last).requires_grad_()
+            for bias in (None, randn(w_sizes[0])):
+                operands = [x, w] if bias is None else [x, w, bias]
+                with self.subTest(x=x_sizes, w=w_sizes, bias=bias is not None, **options):
+                    self.same(lambda x, w, b=None: F.conv2d(x, w, b, **options), *operands)
+                    double = [t.detach().double().requires_grad_() for t in operands]
+                    self.same(lambda x, w, b=None: F.conv2d(x, w, b, **options), *double)
+        for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 1e-2)):
+            for kernel in (1, 3):
+                x, w = randn(2, 64, 8, 8).to(dtype), randn(32, 64, kernel, kernel).to(dtype)
+                x, w = (t.detach().contiguous(memory_format=last) for t in (x, w))
+                exact = F.conv2d(x.double(), w.double())
+                self.assertLess(relative_error(F.conv2d(x.npu(), w.npu()), exact), tolerance)
+
+    def test_a_step_copies_no_image(self):
+        """Of a network in channels_last memory only the filters of windows are rearranged, forwards and backwards."""
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(
+            torch.nn.Conv2d(64, 64, 3, padding=1, bias=False),
+            torch.nn.BatchNorm2d(64),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(64, 32, 1, bias=False),
+        )
+        layers = layers.npu().to(memory_format=torch.channels_last)
+        x = torch.randn(4, 64, 14, 14).npu().contiguous(memory_format=torch.channels_last).requires_grad_()
+        if torch._C._npu_simulatorCounters(0) is None:
+            self.skipTest("only the simulated device counts what it launches")
+
+        def counted(fn):
+            torch.npu.synchronize()
+            before = torch._C._npu_simulatorCounters(0)
+            result = fn()
+            torch.npu.synchronize()
+            after = torch._C._npu_simulatorCounters(0)
+            return result, after["ops_launched"] - before["ops_launched"]
+
+        y, ops = counted(lambda: layers(x))
+        # The filter, four layers, and the count of batches.
+        self.assertEqual(ops, 6)
+        seed = torch.ones_like(y)
+        _, ops = counted(lambda: torch.autograd.grad(y, [x, *layers.parameters()], seed))
+        # 3 x 3: the filter, two gradients, the gradient of the filter; 1 x 1: two gradients; and one for each other.
+        self.assertEqual(ops, 4 + 2 + 2)
+
+    def test_images_and_filters_change_their_format(self):
+        """Large enough for the device to keep the memory as it is: views and writes see what they should."""
+        for sizes in ((6, 40, 16, 12), (5, 64, 9, 7)):
+            x = torch.arange(6.0 * 40 * 16 * 12)[: torch.Size(sizes).numel()].reshape(sizes)
+            last = x.npu().contiguous(memory_format=torch.channels_last)
+            plain = last.contiguous()
+            self.assertTrue(last.is_contiguous(memory_format=torch.channels_last))
+            self.assertTrue(plain.is_contiguous())
+            self.assertTrue(torch.equal(plain.cpu(), x))
+            self.assertTrue(torch.equal(last.cpu(), x))
+            self.assertTrue(torch.equal(plain.flatten(1).cpu(), x.flatten(1)))
+            self.assertTrue(torch.equal(plain[2:4, 3].cpu(), x[2:4, 3]))
+            self.assertTrue(torch.equal((plain + last).cpu(), 2 * x))
+            self.assertTrue(torch.equal(plain.contiguous(memory_format=torch.channels_last).cpu(), x))
+            plain[1, 2:5] = -1.0
+            expected = x.clone()
+            expected[1, 2:5] = -1.0
+            self.assertTrue(torch.equal(plain.cpu(), expected))
+            last.copy_(plain)
+            self.assertTrue(torch.equal(last.cpu(), expected))
+            plain.copy_(last.neg())
+            self.assertTrue(torch.equal(plain.cpu(), -expected))
+
+    def test_batch_norm_of_other_dense_and_strided_images(self):
+        base = randn(4, 6, 10, 8, grad=False)
+        last = torch.channels_last
+        for name, x in {
+            "turned": base.transpose(2, 3),
+            "sliced": base.contiguous(memory_format=last)[:, :, ::2],
+            "some channels": base.contiguous(memory_format=last)[:, 1:5],
+            "one channel": base.contiguous(memory_format=last)[:, :1],
+        }.items():
+            with self.subTest(name):
+                c = x.shape[1]
+                result = F.batch_norm(x.npu(), None, None, torch.ones(c).npu(), torch.zeros(c).npu(), True)
+                self.assertLess(relative_error(result, F.batch_norm(x, None, None, training=True)), 1e-5)
+
     def test_dropout(self):
         for x in (
             torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),

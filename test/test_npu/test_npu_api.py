@@ -358,5 +358,14 @@ assert y.grad.device == torch.device("npu:1")
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "[2.0, 2.0]\n", ""))
 
 
+class TestDistributed(TestCase):
+    def test_hccl_is_not_there(self):
+        store = torch.distributed.HashStore()
+        for backend in ("hccl", "cpu:gloo,npu:hccl"):
+            with self.assertRaisesRegex(RuntimeError, "hccl back end is not part of this release"):
+                torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+            self.assertFalse(torch.distributed.is_initialized())
+
+
 if __name__ == "__main__":
     run_tests()

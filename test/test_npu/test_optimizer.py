@@ -61,6 +61,35 @@ class TestOptimizers(unittest.TestCase):
                     if want.is_floating_point():
                         self.assertLess(relative_error(got, want), 1e-5, key)
 
+    def test_channels_last_parameters(self):
+        """They are updated in the order of their memory, and lists of them by one operator as all others."""
+        last = torch.channels_last
+        start = torch.nn.ParameterList(
+            randn(8, 3, 3, 3, seed=i).detach().contiguous(memory_format=last) for i in range(3)
+        )
+        for name, make in OPTIMIZERS.items():
+            with self.subTest(name):
+                cpu, npu = copy.deepcopy(start), copy.deepcopy(start).npu()
+                launched = []
+                for net in (cpu, npu):
+                    optimizer = make(net.parameters())
+                    for step in range(2):
+                        for i, p in enumerate(net.parameters()):
+                            gradient = randn(*p.shape, grad=False, seed=100 * step + i).to(p.device)
+                            p.grad = gradient.contiguous(memory_format=last)
+                        torch.npu.synchronize()
+                        before = torch._C._npu_simulatorCounters(0)
+                        optimizer.step()
+                        torch.npu.synchronize()
+                        after = torch._C._npu_simulatorCounters(0)
+                        if before is not None:
+                            launched.append(after["ops_launched"] - before["ops_launched"])
+                for want, got in zip(cpu.parameters(), npu.parameters(), strict=True):
+                    self.assertEqual(got.stride(), want.stride())
+                    self.assertLess(relative_error(got, want), 1e-5)
+                if name == "momentum" and launched:
+                    self.assertLess(launched[-1], 3 * len(start))  # three operators, not three for each
+
     def test_training_lowers_the_loss(self):
         net, x = model().npu(), randn(16, 96, 8, 8, grad=False).npu()
         target = (torch.arange(16) % 5).npu()

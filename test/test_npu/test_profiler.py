@@ -21,6 +21,17 @@ class TestProfiler(TestCase):
     def rows(self, prof) -> dict:
         return {row.key: row for row in prof.key_averages()}
 
+    def test_sorted_by_device_time(self):
+        with profile(use_npu=True) as prof:
+            x = torch.randn(300, 300, device="npu")
+            (x + x) @ x
+        averages = prof.key_averages()
+        times = [event.device_time_total for event in averages]
+        self.assertGreater(max(times), 0)
+        longest = averages[times.index(max(times))].key
+        for name in ("npu_time_total", "cuda_time_total", "device_time_total"):
+            self.assertEqual(averages.table(sort_by=name, row_limit=1, header="").count(longest), 1)
+
     def test_use_npu_reports_device_time(self):
         with profile(use_npu=True) as prof:
             step("npu")

@@ -38,8 +38,24 @@ def argument_type(f: NativeFunction, name: str):
     return next(a.type for a in f.func.arguments.flat_all if a.name == name)
 
 
-def classes(names: list[str]) -> str:
-    return " | ".join(f"kDtype{n.capitalize()}" for n in names) if names else "kDtypeAny"
+def classes(names: list[str], refused: list[str] | None = None) -> str:
+    """The set of dtypes as C++: classes without those that are refused."""
+    known = " | ".join(f"kDtype{n.capitalize()}" for n in names) if names else "kDtypeAny"
+    if not refused:
+        return known
+    types = ", ".join(f"at::ScalarType::{name}" for name in refused)
+    return f"{f'({known})' if '|' in known else known} & ~dtype_mask({types})"
+
+
+def dtype_check(f: NativeFunction, refused: list[str] | None) -> str | None:
+    """The statement before a hand-written kernel that refuses the dtypes that it has nothing for."""
+    first = next((a for a in f.func.arguments.flat_all if a.type.is_tensor_like()), None)
+    if not refused or first is None or isinstance(first.type, OptionalType):
+        return None
+    check = f'check_dtype({{}}.scalar_type(), {classes([], refused)}, "{f.func.name.name}");'
+    if first.type.is_list_like():
+        return f"for (const at::Tensor& t : {first.name}) {check.format('t')}"
+    return check.format(first.name)
 
 
 def meta_struct(op: IrOp) -> str:
@@ -85,8 +101,10 @@ def emit_issue(op: IrOp, outputs: list[str]) -> str:
     arguments = ", ".join(f"[[maybe_unused]] {a.defn()}" for a in functional_arguments(op))
     results = ", ".join(f"const at::Tensor& {o}" for o in outputs)
     out = [f"void issue([[maybe_unused]] at::ScalarType compute, {arguments}, {results}) {{"]
-    if op.dtypes:
-        out.append(f'  check_dtype(compute, {classes(op.dtypes)}, "{op.group.functional.func.name.name}");')
+    if op.dtypes or op.refused:
+        allowed = classes(op.dtypes, op.refused)
+        out.append(f'  check_dtype(compute, {allowed}, "{op.group.functional.func.name.name}");')
+    out += [f"  {check};" for check in op.check]
     if len(outputs) == 1:
         if op.empty:
             out += [f"  if ({outputs[0]}.numel() == 0) {{", f"    {op.empty};", "    return;", "  }"]
@@ -146,7 +164,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
             result = "at::kBool" if op.result == "bool" else f"{plain[0]}.scalar_type()"
             if form == "functional":
                 body += [
-                    f"  if (fast_operands({classes(op.fast)}, {fast_call})) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call})) {{",
                     f"    at::Tensor out = empty_as({plain[0]}, {result});",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", "out", "    "),
                     "    return out;",
@@ -156,7 +174,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 target = outs[0] if form == "out" else "self"
                 same = f"fast_target({target}, {result}, {fast_call})"
                 body += [
-                    f"  if (fast_operands({classes(op.fast)}, {fast_call}) && {same}) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call}) && {same}) {{",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", target, "    "),
                     f"    return {target};",
                     "  }",
@@ -258,19 +276,24 @@ def checked_name(kernel: Kernel) -> str:
     return f"checked::{kernel.function.func.name.unambiguous_name()}"
 
 
-def emit_checked(kernel: Kernel, check: str) -> list[str]:
-    """A hand-written kernel behind the check of its operands' devices."""
+def emit_checked(kernel: Kernel, checks: list[str]) -> list[str]:
+    """A hand-written kernel behind the checks of its operands' devices and dtypes."""
     with native_function_manager(kernel.function):
         sig = signature(kernel.function)
         definition = sig.defn(kernel.function.func.name.unambiguous_name())
         arguments = ", ".join(a.name for a in sig.arguments())
-    return [f"{definition} {{", f"  {check}", f"  return npu::{kernel.symbol}({arguments});", "}"]
+    body = [f"  {check}" for check in checks]
+    return [f"{definition} {{", *body, f"  return npu::{kernel.symbol}({arguments});", "}"]
 
 
 def emit_registrations(table: Table) -> str:
-    checks = {str(k.function.func.name): upstream_device_check(k.function) for k in table.kernels}
+    checks = {}
+    for kernel in table.kernels:
+        name, f = str(kernel.function.func.name), kernel.function
+        checks[name] = [c for c in (upstream_device_check(f), dtype_check(f, table.refused.get(name))) if c]
     lines = [
         HEADER,
+        "#include <ATen/native/npu/frame/Dtype.h>",
         "#include <ATen/native/npu/frame/SameDevice.h>",
         "#include <NPUNativeFunctions.h>",
         "#include <torch/library.h>",
@@ -281,9 +304,8 @@ def emit_registrations(table: Table) -> str:
         "",
     ]
     for kernel in table.kernels:
-        check = checks[str(kernel.function.func.name)]
-        if check:
-            lines += emit_checked(kernel, check)
+        if found := checks[str(kernel.function.func.name)]:
+            lines += emit_checked(kernel, found)
     lines += ["", "}  // namespace checked", "}  // namespace", "", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
     for kernel in table.kernels:
         with native_function_manager(kernel.function):
@@ -299,6 +321,8 @@ def emit_aten_ops(table: Table) -> str:
     rules = sorted({op.rule for op in table.aten_ops if op.rule})
     lines = [HEADER, "#include <ATen/native/npu/frame/AtenOp.h>", "", "namespace at::native::npu {", ""]
     lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
+    checks = sorted({op.check for op in table.aten_ops if op.check})
+    lines += [f"void {check}(const AtenArguments& arguments);" for check in checks]
     lines += ["", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
     for op in table.aten_ops:
         rule = op.rule or "nullptr"
@@ -309,7 +333,10 @@ def emit_aten_ops(table: Table) -> str:
             functional = op.functionals.get(str(f.func.name)) if rule == "nullptr" else None
             told = f', "{functional.func.name}"' if functional else ", nullptr" if f.func.is_out_fn() else ""
             exact = (", true" if f.structured or op.exact else ", false") if f.func.is_out_fn() else ""
-            entry = f'{{"{f.func.name}", "{op.ir}", {classes(op.dtypes)}, {rule}{told}{exact}}}'
+            allowed = classes(op.dtypes, table.refused.get(str(f.func.name)))
+            if op.check:
+                told, exact = told or ", nullptr", f"{exact or ', false'}, {op.check}"
+            entry = f'{{"{f.func.name}", "{op.ir}", {allowed}, {rule}{told}{exact}}}'
             lines.append(f"  register_aten_op(m, {entry});  // {file_of(op.where)}")
     for give in table.outs:
         exact = "true" if give.exact else "false"

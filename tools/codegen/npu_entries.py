@@ -19,10 +19,29 @@ DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
 ENTRY_KEYS = {
     *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
-    *("forms", "empty"),
+    *("forms", "empty", "check"),
 }
-ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact"}
-SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom"}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check"}
+SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom", "refused"}
+# torch's names of dtypes that `refused` speaks of, and C++'s.
+SCALAR_TYPES = {
+    "bool": "Bool",
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "float32": "Float",
+    "float64": "Double",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
 
 
 class EntryError(Exception):
@@ -75,6 +94,8 @@ class IrOp:
     forms: list[str]
     empty: str | None
     outputs: list[int]
+    check: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -113,6 +134,7 @@ class AtenOp:
     rule: str | None
     exact: bool = False
     functionals: dict[str, NativeFunction] = field(default_factory=dict)  # of its out= overloads
+    check: str | None = None
 
 
 @dataclass
@@ -133,6 +155,7 @@ class Table:
     kernels: list[Kernel] = field(default_factory=list)
     composites: list[str] = field(default_factory=list)
     custom: list[CustomOp] = field(default_factory=list)
+    refused: dict[str, list[str]] = field(default_factory=dict)  # overload: C++'s names of dtypes
 
     def summary(self) -> dict[str, Any]:
         ir_ops = {
@@ -242,6 +265,7 @@ class _Reader:
                     raise fail(f"input `{text}` is no argument of {group.functional.func}", "inputs")
         if any(c.when is None for c in cases[:-1]) or cases[-1].when is not None:
             raise fail("every case of `ir` but the last needs `when`, and the last has none", "ir")
+        check = entry.get("check", ())
         op = IrOp(
             where=where,
             group=group,
@@ -255,6 +279,7 @@ class _Reader:
             forms=[str(f) for f in entry.get("forms", ("functional", "inplace", "out"))],
             empty=str(entry["empty"]) if "empty" in entry else None,
             outputs=list(entry.get("outputs", range(len(group.functional.func.returns)))),
+            check=[check] if isinstance(check, str) else [str(c) for c in check],
         )
         if sorted(op.outputs) != list(range(len(group.functional.func.returns))):
             raise fail(f"`outputs` is an order of the {len(group.functional.func.returns)} results", "outputs")
@@ -309,9 +334,13 @@ class _Reader:
         rule = entry.get("rule")
         if rule is not None and rule not in self.defined:
             raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a rule `{rule}`")
+        check = entry.get("check")
+        if check is not None and check not in self.defined:
+            raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a check `{check}`")
         functionals = {str(f.func.name): self.functional_of(f) for f in functions if f.func.is_out_fn()}
         known = {name: f for name, f in functionals.items() if f is not None}
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, bool(entry.get("exact")), known)
+        exact = bool(entry.get("exact"))
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check)
 
     def functional_of(self, function: NativeFunction) -> NativeFunction | None:
         """The overload that has an out= overload's other arguments."""
@@ -339,6 +368,17 @@ class _Reader:
         self.claim(overload, where)
         return Give(where, function, functional, function.structured or bool(entry.get("exact")))
 
+    def refusals(self, item: Any, where: str) -> dict[str, list[str]]:
+        if not isinstance(item, dict) or not item.get("dtypes") or not item.get("funcs"):
+            raise EntryError(f"{where}: an item of refused needs `dtypes` and `funcs`")
+        unknown = [d for d in item["dtypes"] if d not in SCALAR_TYPES]
+        if unknown:
+            raise EntryError(f"{where}: unknown dtype `{unknown[0]}`; known are {', '.join(SCALAR_TYPES)}")
+        strange = [name for name in item["funcs"] if name not in self.registered]
+        if strange:
+            raise EntryError(f"{where}: `{strange[0]}` has no kernel that could refuse a dtype")
+        return {name: [SCALAR_TYPES[d] for d in item["dtypes"]] for name in item["funcs"]}
+
     def kernel(self, overload: str, symbol: Any, where: str) -> Kernel:
         if overload not in self.functions:
             raise EntryError(f"{where}: upstream has no overload `{overload}`")
@@ -354,6 +394,7 @@ def load_entries(source: Path, native_functions: Path | None = None) -> Table:
     """Reads all YAML files of `source`; raises EntryError for the first wrong entry."""
     reader = _Reader(source, native_functions)
     table = Table()
+    refused: list[tuple[Any, str]] = []
     for path in sorted(source.glob("npu_native_functions*.yaml")):
         try:
             with path.open() as stream:
@@ -387,4 +428,13 @@ def load_entries(source: Path, native_functions: Path | None = None) -> Table:
                 line = content["__lines__"]["composites"]
                 raise EntryError(f"{path.name}:{line}: upstream has no overload `{overload}`")
             table.composites.append(overload)
+        for item in content.get("refused") or []:
+            refused.append((item, f"{path.name}:{item.get('__line__', 1) if isinstance(item, dict) else 1}"))
+    for item, where in refused:
+        for overload, dtypes in reader.refusals(item, where).items():
+            if overload in table.refused:
+                raise EntryError(f"{where}: `{overload}` is listed twice")
+            table.refused[overload] = dtypes
+    for op in table.ir_ops:
+        op.refused = table.refused.get(op.name, [])
     return table

@@ -139,7 +139,8 @@ class Comparison:
             return metrics.Result({}, True, "not initialised by the operator, not compared.")
         if mine.array is None or truth.array is None:
             return metrics.Result({}, True, f"not compared: {mine.remark or truth.remark}")
-        limits = metrics.tolerance(mine.dtype, truth.dtype, **self._options)
+        computed = (op.autocast or "bool", other.autocast or "bool")
+        limits = metrics.tolerance(mine.dtype, truth.dtype, *computed, **self._options)
         if mine.shape != truth.shape:
             text = f"shapes differ: {list(mine.shape)} and {list(truth.shape)}."
             return metrics.Result({}, False, text)

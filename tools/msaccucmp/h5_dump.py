@@ -3,7 +3,7 @@
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Operator:
     index: int
     kind: str
     phase: str
-    attributes: dict = field(default_factory=dict)
+    autocast: str = ""  # the dtype that autocast computed it in, of operators that are recorded above autocast
 
     @property
     def path(self) -> str:
@@ -73,7 +73,8 @@ class DumpFile:
                     if seqid.isdecimal() and isinstance(call, h5py.Group) and "output" in call:
                         a = call.attrs
                         kind, phase = _text(a.get("Kind", "")), _text(a.get("Phase", ""))
-                        op = Operator(name, int(seqid), int(a.get("Index", 0)), kind, phase)
+                        autocast = _text(a.get("Autocast", ""))
+                        op = Operator(name, int(seqid), int(a.get("Index", 0)), kind, phase, autocast)
                         self.operators[op.path] = op
         if not self.operators:
             raise DumpFileError(f"{path}: no operators (groups /op/seqid/ of torch.utils.dumper)")
@@ -89,7 +90,7 @@ class DumpFile:
         """What h5py and numpy raise for damaged or foreign content, as a DumpFileError that names file and place."""
         try:
             yield
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise DumpFileError(f"{self.path}: {where} cannot be read as a dump's: {error}") from error
 
     def in_order(self) -> list[Operator]:

@@ -2,6 +2,7 @@
 """python3 msaccucmp.py compare -m NPU.h5 -g GPU.h5 | convert -d DUMP -out DIR"""
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ def _algorithms(text: str) -> tuple[str, ...]:
         return metrics.ALGORITHMS
     chosen = []
     for item in (part.strip() for part in text.split(",")):
-        if item.isdigit() and int(item) < len(metrics.ALGORITHMS):
+        if item.isdecimal() and int(item) < len(metrics.ALGORITHMS):
             chosen.append(metrics.ALGORITHMS[int(item)])
         elif item in metrics.ALGORITHMS:
             chosen.append(item)
@@ -175,6 +176,9 @@ def _error(row) -> float:
 
 def main(arguments=None) -> int:
     """Runs the command; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a stand-in of whoever calls us
+            stream.reconfigure(errors="backslashreplace")  # names of files and operators may be in any script
     options = parser().parse_args(arguments)
     try:
         if options.command == "compare":

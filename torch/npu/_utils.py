@@ -32,3 +32,16 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     if not optional:
         raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
     return torch.npu.current_device()
+
+
+def refuse_in_worker(batch: Any) -> None:
+    r"""Raise if ``batch``, made by a DataLoader's worker, holds npu tensors: they cannot be sent to the loader."""
+    # Only a worker that was spawned can have made one, and only after it used the device.
+    if not torch.npu.is_initialized():
+        return
+    for leaf in torch.utils._pytree.tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "npu":
+            raise RuntimeError(
+                "the dataset returned npu tensors, which cannot be shared with another process; return CPU tensors and "
+                "move each batch with .npu() in the training loop, or load with num_workers=0"
+            )

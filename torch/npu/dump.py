@@ -10,7 +10,8 @@ import os
 
 import torch
 
-_configured = False  # set_dump was called, and finalize_dump was not
+_open = False  # init_dump was called, and finalize_dump was not
+_configured = False  # and set_dump was
 
 
 def init_dump() -> None:
@@ -19,8 +20,10 @@ def init_dump() -> None:
     Raises:
         RuntimeError: a session is open, or there is no NPU.
     """
+    global _open
     torch.npu.init()
     torch._C._npu_initDump()
+    _open = True
 
 
 def set_dump(cfg_file: str | os.PathLike) -> None:
@@ -53,14 +56,14 @@ def finalize_dump() -> None:
         RuntimeError: no session is open; or work failed on a device, such as writing a file (the session ends then,
             too).
     """
-    global _configured
+    global _configured, _open
     try:
         for index in range(torch.npu.device_count()):
             if torch._C._npu_hasPrimaryContext(index):
                 torch.npu.synchronize(index)
     finally:
         torch._C._npu_finalizeDump()
-        _configured = False
+        _configured = _open = False
 
 
 def _acl_dump_active() -> bool:

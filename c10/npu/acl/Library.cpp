@@ -1,8 +1,8 @@
 // Note [Which library]
-// ASCEND_SIMULATOR decides by hand: `on` opens the simulator, `off` CANN or nothing. Otherwise CANN's libascendcl.so is
-// tried, in ASCEND_HOME_PATH, then ASCEND_TOOLKIT_HOME, then on the library path; it is used when it loads and reports
-// a device. Libraries that load without a device, or that an environment variable promises but that do not load, give
-// the simulator and one warning; a machine without CANN gives the simulator silently.
+// ASCEND_SIMULATOR decides by hand: `on` opens the simulator, `off` CANN or nothing. Otherwise CANN's libascendcl.so,
+// or libacl_rt.so, is tried in ASCEND_HOME_PATH, then ASCEND_TOOLKIT_HOME, then on the library path; it is used when it
+// loads and reports a device. Libraries that load without a device, or that an environment variable promises but that
+// do not load, give the simulator and one warning; a machine without CANN gives the simulator silently.
 #include <c10/npu/acl/Library.h>
 
 #include <acl/acl_base.h>
@@ -15,18 +15,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 namespace c10::npu::acl {
 namespace {
 
+// Of the simulator, and of CANN up to the releases that have libraries by header only.
 constexpr const char* kSoname = "libascendcl.so";
 
 struct Opened {
   LibraryKind kind = LibraryKind::Simulator;
   std::string path;
-  std::vector<void*> handles;  // one per entry of kLibraries, nullptr where it could not be opened
+  std::vector<void*> handles;     // one per entry of kLibraries, nullptr where it could not be opened
+  std::vector<void*> companions;  // of CANN, opened when a function is in none of those
+  std::once_flag companions_opened;
 };
 
 // What was seen on the way, to explain a choice or a failure.
@@ -68,16 +73,25 @@ std::string without_prefix(const std::string& text, const std::string& path) {
 }
 
 std::vector<std::string> cann_candidates() {
+  // The first entry of the table is the library that has the runtime.
+  const auto& sonames = detail::kLibraries[0].sonames;
   std::vector<std::string> paths;
   for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
     const std::string root = variable(name);
     if (root.empty()) continue;
-    for (const char* below : {"/lib64/", "/runtime/lib64/", "/fwkacllib/lib64/"}) {
-      if (exists(root + below + kSoname)) paths.push_back(root + below + kSoname);
+    bool found = false;
+    for (const char* soname : sonames) {
+      for (const char* below : {"/lib64/", "/runtime/lib64/", "/fwkacllib/lib64/"}) {
+        if (*soname == '\0' || !exists(root + below + soname)) continue;
+        paths.push_back(root + below + soname);
+        found = true;
+      }
     }
-    if (paths.empty()) paths.push_back(root + "/lib64/" + kSoname);
+    if (!found) paths.push_back(root + "/lib64/" + kSoname);  // what is missing is told by this name
   }
-  paths.emplace_back(kSoname);
+  for (const char* soname : sonames) {
+    if (*soname != '\0') paths.emplace_back(soname);
+  }
   return paths;
 }
 
@@ -127,7 +141,8 @@ std::string what_is_missing(const std::vector<Attempt>& attempts) {
   }
   if (variable("ASCEND_HOME_PATH").empty() && variable("ASCEND_TOOLKIT_HOME").empty()) {
     text +=
-        "\n  - the environment: ASCEND_HOME_PATH is not set; run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh'";
+        "\n  - the environment: ASCEND_HOME_PATH is not set; run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh' "
+        "(/usr/local/Ascend/cann/set_env.sh from CANN 8.5 on)";
   }
   for (const auto& a : attempts) text += "\n  - " + a.path + ": " + a.problem;
   return text;
@@ -152,47 +167,97 @@ void open_simulator(Opened& opened) {
   opened.handles.assign(detail::kLibraryCount, handle);
 }
 
+// A library of CANN that lies beside the first one, or on the library path.
+void* open_beside(const std::string& first, const char* soname) {
+  if (*soname == '\0') return nullptr;
+  for (const std::string& path : {directory_of(first) + soname, std::string(soname)}) {
+    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle && !::dlsym(handle, "aclsimGetCounters")) return handle;
+    if (handle) ::dlclose(handle);  // the simulator's, which the library path has, too
+  }
+  return nullptr;
+}
+
+// Looks into what is open, then into the libraries that CANN's newer releases keep parts of the interface in.
+void* find_function(Opened& opened, const detail::FunctionEntry& entry) {
+  const auto& library = detail::kLibraries[entry.library];
+  if (void* own = opened.handles[static_cast<size_t>(entry.library)]) {
+    if (void* address = ::dlsym(own, entry.name)) return address;
+  }
+  if (opened.kind != LibraryKind::CANN || library.simulator_only || *entry.since == '\0') return nullptr;
+  for (void* handle : opened.handles) {
+    void* address = handle ? ::dlsym(handle, entry.name) : nullptr;
+    if (address) return address;
+  }
+  std::call_once(opened.companions_opened, [&opened] {
+    for (size_t i = 0; i < detail::kCompanionCount; ++i) {
+      if (void* handle = open_beside(opened.path, detail::kCompanions[i])) opened.companions.push_back(handle);
+    }
+  });
+  for (void* handle : opened.companions) {
+    if (void* address = ::dlsym(handle, entry.name)) return address;
+  }
+  return nullptr;
+}
+
+// What the installation calls itself: "CANN 8.1.RC1", "AscendCL 1.13.0" where only the interface tells its version.
+std::string cann_version(Opened& opened) {
+  std::vector<std::string> roots;
+  for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
+    const std::string root = variable(name);
+    if (!root.empty() && opened.path.compare(0, root.size(), root) == 0) roots.push_back(root + "/");
+  }
+  roots.push_back(directory_of(opened.path) + "../");
+  for (const auto& root : roots) {
+    for (const char* name : {"runtime/version.info", "share/info/runtime/version.info", "version.info"}) {
+      std::ifstream file(root + name);
+      for (std::string line; std::getline(file, line);) {
+        if (line.compare(0, 8, "Version=") == 0) return "CANN " + line.substr(8);
+      }
+    }
+  }
+  void* address = ::dlsym(opened.handles[0], "aclrtGetVersion");
+  int32_t major = 0, minor = 0, patch = 0;
+  auto* ask = reinterpret_cast<aclError (*)(int32_t*, int32_t*, int32_t*)>(address);
+  if (ask && ask(&major, &minor, &patch) == ACL_SUCCESS)
+    return "AscendCL " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+  return "a CANN that does not tell its release";
+}
+
 void open_companions(Opened& opened, void* first) {
   opened.kind = LibraryKind::CANN;
-  const std::string folder = directory_of(opened.path);
   for (size_t i = 0; i < detail::kLibraryCount; ++i) {
     const auto& entry = detail::kLibraries[i];
-    void* handle = nullptr;
-    if (entry.simulator_only) {
-      // no CANN library has these functions
-    } else if (std::strcmp(entry.soname, kSoname) == 0) {
-      handle = first;
-    } else {
-      handle = ::dlopen((folder + entry.soname).c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (!handle) handle = ::dlopen(entry.soname, RTLD_NOW | RTLD_LOCAL);
+    void* handle = i == 0 ? first : nullptr;
+    for (const char* soname : entry.sonames) {
+      // No library of CANN has the simulator's functions.
+      if (!handle && !entry.simulator_only) handle = open_beside(opened.path, soname);
     }
     opened.handles.push_back(handle);
   }
   std::string missing;
   for (size_t i = 0; i < detail::kFunctionCount; ++i) {
     const auto& f = detail::kFunctions[i];
-    void* handle = opened.handles[static_cast<size_t>(f.library)];
-    const auto& library = detail::kLibraries[f.library];
-    if (!f.required || (library.optional && !handle)) continue;
-    if (!handle || !::dlsym(handle, f.name)) missing += std::string(missing.empty() ? "" : ", ") + f.name;
+    if (f.required && !find_function(opened, f))
+      missing += (missing.empty() ? "" : ", ") + std::string(f.name) + " (CANN " + f.since + ")";
   }
-  TORCH_CHECK(missing.empty(), "CANN at ", opened.path, " lacks ", missing,
-              "; it is older than the releases supported here (5.0 and later)");
+  TORCH_CHECK(missing.empty(), "The CANN at ", opened.path, " (", cann_version(opened), ") lacks ", missing,
+              "; use CANN 5.1 or later, or ASCEND_SIMULATOR=on for the simulated NPU");
 }
 
 Opened* open_library() {
   const std::string choice = variable("ASCEND_SIMULATOR");
   TORCH_CHECK(choice.empty() || choice == "on" || choice == "off" || choice == "auto", "ASCEND_SIMULATOR is '", choice,
               "'; it can be on (the simulated NPU), off (a real card), or auto");
-  auto* opened = new Opened;  // lives as long as the process: threads may call through it while it exits
+  auto opened = std::make_unique<Opened>();
   if (choice == "on") {
     open_simulator(*opened);
-    return opened;
+    return opened.release();  // lives as long as the process: threads may call through it while it exits
   }
   std::vector<Attempt> attempts;
   if (void* handle = open_cann(opened->path, attempts)) {
     open_companions(*opened, handle);
-    return opened;
+    return opened.release();
   }
   TORCH_CHECK(choice != "off",
               "ASCEND_SIMULATOR=off, but no Ascend NPU can be used here. Missing:", what_is_missing(attempts));
@@ -207,7 +272,7 @@ Opened* open_library() {
                  told.path.c_str(), told.problem.c_str());
   }
   open_simulator(*opened);
-  return opened;
+  return opened.release();
 }
 
 std::atomic<Opened*> current{nullptr};
@@ -220,9 +285,13 @@ Opened& library() {
   return *current.load(std::memory_order_relaxed);
 }
 
-void* find(const detail::FunctionEntry& entry) {
-  void* handle = library().handles[static_cast<size_t>(entry.library)];
-  return handle ? ::dlsym(handle, entry.name) : nullptr;
+void* find(const detail::FunctionEntry& entry) { return find_function(library(), entry); }
+
+const detail::FunctionEntry* entry_of(const char* name) {
+  for (size_t i = 0; i < detail::kFunctionCount; ++i) {
+    if (std::strcmp(detail::kFunctions[i].name, name) == 0) return &detail::kFunctions[i];
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -232,17 +301,25 @@ const std::string& library_path() { return library().path; }
 bool library_is_open() { return current.load(std::memory_order_acquire) != nullptr; }
 
 bool has_function(const char* name) {
-  for (size_t i = 0; i < detail::kFunctionCount; ++i) {
-    if (std::strcmp(detail::kFunctions[i].name, name) == 0) return find(detail::kFunctions[i]) != nullptr;
-  }
-  return false;
+  const auto* entry = entry_of(name);
+  return entry && find(*entry) != nullptr;
+}
+
+std::string about_missing_function(const char* name) {
+  const auto* entry = entry_of(name);
+  Opened* opened = current.load(std::memory_order_acquire);
+  std::string text = name;
+  if (!entry || !opened) return text + " is not part of the AscendCL interface used here";
+  text += std::string(" is not in ") + detail::kLibraries[entry->library].sonames[0] + " of " + opened->path;
+  if (opened->kind == LibraryKind::Simulator) return text;
+  text += " (" + cann_version(*opened) + ")";
+  return text + (*entry->since ? std::string("; CANN ") + entry->since + " has it" : "; only the simulated NPU has it");
 }
 
 void* detail::resolve(size_t index) {
   auto& entry = kFunctions[index];
   void* address = find(entry);
-  TORCH_CHECK(address != nullptr, entry.name, " is not in ", kLibraries[entry.library].soname, " of ", library_path(),
-              "; this feature needs a newer CANN");
+  TORCH_CHECK(address != nullptr, about_missing_function(entry.name));
   entry.address.store(address, std::memory_order_release);
   return address;
 }

@@ -17,6 +17,8 @@ C10_NPU_ACL_API LibraryKind library_kind();
 C10_NPU_ACL_API const std::string& library_path();
 // Whether the library has the function, by its C name. An unknown name gives false.
 C10_NPU_ACL_API bool has_function(const char* name);
+// For errors about a function that the library lacks: what lacks it, and which CANN has it. Opens no library.
+C10_NPU_ACL_API std::string about_missing_function(const char* name);
 
 // Whether a library has been opened already; opens none.
 C10_NPU_ACL_API bool library_is_open();
@@ -24,20 +26,23 @@ C10_NPU_ACL_API bool library_is_open();
 namespace detail {
 
 struct LibraryEntry {
-  const char* soname;
-  bool optional;        // its functions may be missing altogether
-  bool simulator_only;  // CANN has no such library
+  const char* sonames[2];  // tried in order; "" if there is no second
+  bool optional;           // its functions may be missing altogether
+  bool simulator_only;     // CANN has no such library
 };
 
 struct FunctionEntry {
   const char* name;
   int library;
-  bool required;  // every supported CANN release has it
+  bool required;      // the host cannot do without
+  const char* since;  // a CANN release that has it; "" if none has
   std::atomic<void*> address;
 };
 
 extern const LibraryEntry kLibraries[];
 extern const size_t kLibraryCount;
+extern const char* const kCompanions[];
+extern const size_t kCompanionCount;
 extern FunctionEntry kFunctions[];
 extern const size_t kFunctionCount;
 

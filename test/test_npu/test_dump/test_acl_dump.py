@@ -194,6 +194,8 @@ class TestLibrary(DumpTest, acl.AclTestCase):
             self.refused(lib.aclmdlSetDump(str(path).encode()), code, text=text)
 
         refused(PARSE_FILE, f"{name}:1:1: this is not JSON", "no")
+        refused(INVALID_DUMP_CONFIG, "'dump_debug' cannot be on together", dump_debug="on")
+        refused(INVALID_DUMP_CONFIG, "'dump_debug' cannot", dump_debug="on", dump_op_switch="off", dump_list=[{}])
         # The guide's sample for acl.json.
         refused(PARSE_FILE, f"{name}:4:3: this is not JSON: ',' or '}}' was expected", GUIDE_SAMPLE)
         refused(PARSE_FILE, "a name in double quotes was expected", '{"dump": {"dump_path": "x",}}')
@@ -413,6 +415,8 @@ class TestTorch(DumpTest):
         self.assertEqual(self.python(body, ACL_DUMP_DATA="1").stdout, "True\n")
         self.assertEqual([d.op_type for d in self.files(self.folder / "result")], ["Add"])
         self.assertEqual(self.python(body, ACL_DUMP_DATA="0").stdout, "False\n")
+        again = self.python("torch.npu.init_dump()", expect=1, ACL_DUMP_DATA="1")
+        self.assertIn("the file that aclInit read dumps already", again.stderr)
         (self.folder / "acl.json").unlink()
         failed = self.python(body, expect=1, ACL_DUMP_DATA="1")
         self.assertIn("acl.json", failed.stderr)

@@ -57,6 +57,12 @@ class TestBisect(DumpCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "AssertionError: .*relative distance")
 
+    def test_devices_made_of_type_and_number(self):
+        text = SCRIPT.replace('.to("npu:0")', '.type(torch.npu.FloatTensor).to(torch.device("npu", 0))')
+        text = text.replace("pow(2)", "pow(torch.npu.FloatTensor([2.0]))")
+        done = self.bisect(text)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_nothing_wrong(self):
         done = self.bisect(SCRIPT)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -92,6 +98,51 @@ class TestBisect(DumpCase):
         done = self.bisect(SCRIPT, fault=fault)
         self.assertRegex(done.stdout, r"first operator out of tolerance: /lstm/1 \(aten::lstm.input, forward\)")
         self.assertRegex(done.stdout, r"module: rnn \(LSTM\)")
+        self.assertReproduced("test_lstm_1.py", fault)
+
+    def test_in_a_thread(self):
+        """Threads of the script run on the device of the run, and end quietly when the operator is found."""
+        text = """
+            import threading, torch
+            def work():
+                torch.relu(torch.ones(3, device="npu"))
+                print("not reached on npu")
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            """
+        done = self.bisect(text, fault="Relu:scale=1.5@1")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertEqual(done.stdout.count("not reached"), 1)
+        self.assertIn("first operator out of tolerance: /relu/1 (aten::relu, forward)", done.stdout)
+
+    def test_a_script_that_catches_everything(self):
+        """The first operator counts, whatever runs after it."""
+        text = """
+            import torch
+            for function in (torch.relu, torch.tanh):
+                try:
+                    function(torch.ones(3, device="npu"))
+                except BaseException:
+                    pass
+            """
+        done = self.bisect(text, fault="Relu:scale=1.5@1,Tanh:scale=2@1")
+        self.assertIn("first operator out of tolerance: /relu/1 (aten::relu, forward)", done.stdout, done.stderr)
+
+    def test_autocast(self):
+        text = """
+            import torch
+            torch.manual_seed(0)
+            rnn, x = torch.nn.LSTM(4, 4).npu(), torch.randn(3, 2, 4).npu()
+            with torch.autocast("npu", torch.bfloat16):
+                y = rnn(x)[0]
+            y.float().sum().backward()
+            """
+        status, out, err = self.in_process(textwrap.dedent(text))
+        self.assertEqual(status, 0, out + err)
+        fault = "MatMulV2:scale=1.5@1"
+        done = self.bisect(text, fault=fault)
+        self.assertRegex(done.stdout, r"first operator out of tolerance: /lstm/1 ")
         self.assertReproduced("test_lstm_1.py", fault)
 
     def in_process(self, text, *arguments):
@@ -292,6 +343,18 @@ class TestNetworkCheck(DumpCase):
         self.assertTrue(rows and all(row.passed for row in rows))
         with self.assertRaisesRegex(ValueError, "two devices"):
             torch.utils.dumper.compare_network(Net(2, 2), pair(torch.ones(1, 2), None), devices=("cpu",))
+
+    def test_tensors_without_values(self):
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                return super().forward(x), torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones(1).bool()
+
+        lines, model = [], Net(2, 2)
+        with torch.utils.dumper.hook_network(model, lines.append):
+            model(torch.ones(1, 2))
+        self.assertIn("[forward]: Net outputs[1] float32[2] on meta", lines)
+        rows = torch.utils.dumper.compare_network(model, torch.ones(1, 2), report=None)
+        self.assertTrue(rows and all(row.passed for row in rows))
 
     def test_parameters(self):
         lines = []

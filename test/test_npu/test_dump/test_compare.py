@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import warnings
 from pathlib import Path
 
 import h5py
@@ -67,6 +68,18 @@ class TestMeasures(unittest.TestCase):
             self.assertEqual(found["MaxAbsoluteError"], 0)
         self.assertFalse(self.measure([inf], [-inf]).passed)
         self.assertTrue(self.measure([nan, inf], [nan, inf]).passed)
+
+    def test_the_ends_of_float64(self):
+        for size in (1e308, 1e-300):
+            a = np.array([size, size])
+            for b, rtol, passed in ((a * (1 + 1e-9), 1e-7, True), (-a, 1e-7, False)):
+                limits = metrics.Tolerance(rtol, 0.0)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    found = metrics.compare(b, a, limits)
+                self.assertEqual(found.passed, passed)
+                if passed:
+                    self.assertAlmostEqual(found["RelativeEuclideanDistance"] * 1e9, 1, 5)
 
     def test_empty_scalar_zero(self):
         found = self.measure(np.zeros((0, 3)), np.zeros((0, 3)))
@@ -238,7 +251,12 @@ class TestCompare(CompareCase):
             file["kernel"] = np.ones(3)
             file["add"] = h5py.SoftLink("/nowhere")
 
+        def pairs(file):
+            file["relu/1/output/output"] = np.float16(1)
+            file["relu/1/output/output"].attrs["DataType"] = "complex32"
+
         for make, reason in (
+            (pairs, "bad.h5: relu/1/output/output cannot be read as a dump's: too many indices"),
             (text, "bad.h5: relu/1/output/output cannot be read as a dump's: it holds .*, not numbers"),
             (link, "bad.h5: relu/1/output cannot be read as a dump's: .*open"),
             (dataset, "bad.h5: no operators"),
@@ -253,6 +271,24 @@ class TestCompare(CompareCase):
             del file["relu/1/input"]
             file["relu/1/output/output"][...] += 1
         self.assertEqual(self.compare(mine, truth).returncode, 1)
+
+    def test_a_terminal_of_ascii(self):
+        """What the terminal cannot print is escaped."""
+        mine, _ = self.pair(lambda file: file.move("relu", "\u65e5\u672c"))
+        options = ("-out", self.folder / "\xfc", "--all")
+        command = (MSACCUCMP, "compare", "-m", mine, "-g", mine, *options)
+        done = self.run_python(*command, PYTHONIOENCODING="ascii:strict")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("\\u65e5\\u672c/1", done.stdout)
+
+    def test_limits_of_autocast(self):
+        """What autocast computed in bfloat16 has its tolerance, also where the result is float32 again."""
+
+        def change(file):
+            file["relu/1/output/output"][...] *= 1.01
+            file["relu/1"].attrs["Autocast"] = "bfloat16"
+
+        self.assertEqual(self.compare(*self.pair(change)).returncode, 0)
 
     def test_nothing_in_common(self):
         bad = self.folder / "bad.h5"

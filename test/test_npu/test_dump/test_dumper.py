@@ -151,6 +151,55 @@ class TestFile(DumpCase):
         self.assertEqual(attributes(path, "/mul/1/input/self")["Shape"].tolist(), [3])
         np.testing.assert_array_equal(data(path, "/mul/1/output/output"), [2, 2, 2])
 
+    def test_the_program_may_resize_its_tensors(self):
+        """Reading a tensor's memory leaves the tensor as it was."""
+        x, out = torch.randn(4), (torch.empty(0), torch.empty(0, dtype=torch.int64))
+        self.dump(lambda: (torch.topk(x, 2, out=out), x.resize_(9)))
+        self.assertEqual((out[0].shape, x.shape), ((2,), (9,)))
+
+    def test_zeros_without_memory(self):
+        for device in ("cpu", "npu"):
+            zeros = torch._efficientzerotensor((3,), device=device)
+            for summary_only in (False, True):
+                self.dump(zeros.clone, f"{device}{summary_only}.h5", summary_only=summary_only)
+            path = self.folder / f"{device}False.h5"
+            np.testing.assert_array_equal(data(path, "/clone/1/input/self"), np.zeros(3, np.float32))
+
+    def test_memory_that_no_argument_shows(self):
+        """as_strided looks beyond its tensor, and set_ takes a storage: both can be made again from the file."""
+        for device in ("cpu", "npu"):
+            base = torch.arange(12.0, device=device)
+
+            def work(base=base, device=device):
+                base[3:5].as_strided((2, 3), (1, 4), 2)
+                base.view(3, 4).t()[1:].as_strided((2,), (4,))
+                torch.empty(0, device=device).set_(base.untyped_storage(), 2, (3,), (2,))
+
+            _, path = self.dump(work, f"{device}.h5")
+            for call, wanted in (
+                ("/as_strided/1", [[2, 6, 10], [3, 7, 11]]),
+                ("/as_strided/2", [1, 5]),
+                ("/set_/1", [2, 4, 6]),
+            ):
+                output = "output"
+                np.testing.assert_array_equal(data(path, f"{call}/output/{output}"), wanted)
+                self.assertEqual(torch.utils.dumper.replay(path, call, device)[output].tolist(), wanted)
+
+    def test_results_that_mean_nothing(self):
+        """Uninitialised parts, and what devices give in different shapes, are not kept; what counts is."""
+        bag = torch.nn.functional.embedding_bag
+
+        def work():
+            lengths = torch.tensor([6, 4]), torch.tensor([3, 2])
+            torch.nn.functional.ctc_loss(torch.randn(6, 2, 5).log_softmax(2), torch.ones(2, 3).long(), *lengths)
+            for mode in ("mean", "max"):
+                bag(torch.tensor([[1, 2]]), torch.ones(3, 2, requires_grad=True), mode=mode)
+
+        _, path = self.dump(work)
+        with h5py.File(path) as file:
+            self.assertIsNone(file["_ctc_loss/1/output/output_1"].shape)
+            self.assertEqual([file[f"_embedding_bag/{i}/output/output_3"].shape for i in (1, 2)], [None, (1, 2)])
+
     def test_npu(self):
         x = torch.ones(2, 3).npu()
         _, path = self.dump(lambda: x.half() * 2)
@@ -248,6 +297,8 @@ class TestFile(DumpCase):
             (-3, 1, -1, 1, 1, 4),
         )
         self.assertEqual(attributes(path, "/add/1/output/output")["Shape"].tolist(), [4])
+        bits = torch.zeros(2, dtype=torch.uint8)
+        self.dump(lambda: (bits.view(torch.bits8), bits.view(torch.float4_e2m1fn_x2)), "bits.h5", summary_only=True)
 
     def test_result_is_what_it_would_be(self):
         torch.manual_seed(0)
@@ -298,6 +349,7 @@ class TestErrors(DumpCase):
         self.assertRefused("use_dump and use_load", use_dump=True, use_load=True, dump_path=path, load_file_path=old)
         self.assertRefused("use_dump and check_overflow", use_dump=True, check_overflow=True, dump_path=path)
         self.assertRefused("load_file_path", check_overflow=True, dump_path=path, load_file_path=str(old))
+        self.assertRefused("check_overflow='over' is none of", check_overflow="over", dump_path=path)
         self.assertRefused("load_file_path", use_load=True, dump_path=path)
         self.assertRefused("use_load=True", load_file_path=str(old))
         self.assertRefused("use_load=True", use_dump=True, load_with_acl_dump=True, dump_path=path)
@@ -337,6 +389,15 @@ class TestErrors(DumpCase):
         with self.assertRaisesRegex(RuntimeError, "foreign.h5: /exp/1 does not say which overload"):
             torch.utils.dumper.replay(foreign, "/exp/1")
         _, path = self.dump(lambda: torch.ones(2).exp())
+        tensor = "input/self"
+        for place, key, value in ((tensor, "Stride", "x"), (tensor, "Stride", [10**15]), ("", "Index", "x")):
+            with h5py.File(path, "r+") as file:
+                old = file[f"exp/1/{place}"].attrs[key]
+                file[f"exp/1/{place}"].attrs[key] = value
+            with self.assertRaisesRegex(RuntimeError, "dump.h5: .* cannot be read as a dump's"):
+                torch.utils.dumper.replay(path, "/exp/1")
+            with h5py.File(path, "r+") as file:
+                file[f"exp/1/{place}"].attrs[key] = old
         whole = path.read_bytes()
         for start in (96, 672, 960, 1248):  # superblock, heap, attributes: HDF5 itself hangs at some other places
             path.write_bytes(whole[:start] + b"\xff" * 64 + whole[start + 64 :])
@@ -356,6 +417,20 @@ class TestErrors(DumpCase):
                 pass
             torch.ones(2).exp()
         self.assertEqual([c for c in calls(dump.path) if "exp" in c], ["/exp/1"])
+
+    def test_a_block_that_another_thread_ends(self):
+        def work():
+            dump = torch.utils.dumper(use_dump=True, dump_path=self.folder / "a.h5", progress=False)
+            dump.__enter__()
+            torch.ones(2).exp()
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(dump.__exit__, None, None, None).result()
+            torch.ones(2).sin()
+
+        thread = threading.Thread(target=work)  # the mode that stays ends with it
+        thread.start()
+        thread.join()
+        self.assertEqual(calls(self.folder / "a.h5"), ["/ones/1", "/exp/1"])
 
     def test_nothing_to_do(self):
         for options in ({"enabled": False, "use_dump": True}, {}, {"check_overflow": False, "load_file_path": ""}):
@@ -429,7 +504,7 @@ class TestErrors(DumpCase):
             self.assertEqual(shapes, {(50, 50)})
 
     def test_full_disk(self):
-        disk = os.statvfs(self.folder)
+        disk = os.statvfs(self.folder)  # the file's disk is asked through the file, wherever the script has gone
         full = mock.Mock(f_bavail=100, f_frsize=disk.f_frsize)
         path = self.folder / "full.h5"
         x = torch.randn(1 << 20)
@@ -437,7 +512,7 @@ class TestErrors(DumpCase):
         with told, torch.utils.dumper(use_dump=True, dump_path=path, progress=False):
             for _ in range(4):
                 x.sin()
-            with mock.patch("os.statvfs", return_value=full):
+            with mock.patch("os.fstatvfs", return_value=full):
                 for _ in range(8):
                     x = x.exp()
         self.assertIn("/sin/4", calls(path))

@@ -146,6 +146,36 @@ class TestLoad(DumpCase):
         self.assertEqual([x.tolist() for x in found], [[3.0] * 2, [3.0] * 3])
         np.testing.assert_array_equal(data(path, "/_foreach_add_/1/output/self_1"), [3] * 3)
 
+    def test_autocast(self):
+        """Regions under autocast are fed and computed under it, backward as well."""
+        make, shape = NETS["lstm"]
+        for device in ("cpu", "npu"):
+            model, x = seeded(make, device), torch.randn(shape).to(device)
+
+            def work(model=model, x=x, device=device):
+                with torch.autocast(device, torch.bfloat16):
+                    y = model(x)[0]
+                y.float().sum().backward()
+
+            _, source = self.dump(work, f"{device}.h5")
+            dump, path = self.load(work, source, f"{device}_again.h5")
+            self.assertEqual(dump.problems, [p for p in dump.problems if "/add_/" in p])  # .grad is there already
+            a, b = (data(p, "/lstm_backward/1/output/grad_params_0") for p in (source, path))
+            np.testing.assert_allclose(a, b, rtol=2e-2, atol=1e-2)
+
+    def test_results_that_mean_nothing(self):
+        """Devices give `offset2bag`, `max_indices` and `buffer` in different shapes; the rest is fed all the same."""
+
+        def work(device):
+            for mode in ("mean", "sum"):
+                weight = torch.ones(3, 2, device=device, requires_grad=True)
+                y = torch.nn.functional.embedding_bag(torch.tensor([[1, 2]], device=device), weight, mode=mode)
+                torch.nn.functional.logsigmoid(y).sum().backward()
+
+        _, source = self.dump(lambda: work("cpu"))
+        dump, _ = self.load(lambda: work("npu"), source)
+        self.assertEqual(dump.problems, [])
+
     def test_summary_cannot_be_loaded(self):
         _, source = self.dump(lambda: torch.ones(2).exp(), summary_only=True)
         dump, _ = self.load(lambda: torch.zeros(2).exp(), source)

@@ -1,16 +1,25 @@
 """Operators are recorded under the same names and numbers on CPU and npu, whatever a device makes of them."""
 
 import sys
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import h5py
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from dump_case import ConvNet, DumpCase, attributes, calls, data, seeded, train
+from dump_case import HAS_DUMPER, ConvNet, DumpCase, attributes, calls, data, seeded, train
 
 import torch
+
+if HAS_DUMPER:
+    from torch.utils.dumper import _calls
+    from torch.utils.dumper._reader import Reader
+    from torch.utils.dumper._session import Invocation
+    from torch.utils.dumper._sinks import DumpSink
+    from torch.utils.dumper._writer import Writer
 
 nn = torch.nn
 
@@ -77,9 +86,7 @@ class TestNames(DumpCase):
 
     def test_names_of_cudnn(self):
         """A GPU's operators under the common names (their schemas exist in every build)."""
-        from torch.utils.dumper._calls import describe
-
-        aten = torch.ops.aten
+        describe, aten = _calls.describe, torch.ops.aten
         common = describe(aten.native_batch_norm_backward.default)
         found = describe(aten.cudnn_batch_norm_backward.default)
         self.assertEqual((found.name, found.returns), (common.name, common.returns))
@@ -88,6 +95,37 @@ class TestNames(DumpCase):
         self.assertEqual(
             describe(aten.cudnn_batch_norm.default).returns, describe(aten.native_batch_norm.default).returns
         )
+
+    def test_files_of_cudnn(self):
+        """A call of an operator that only GPUs have is made again by the common one, on any device."""
+        x, w, grid = torch.randn(2, 3, 4, 4), torch.ones(3), torch.rand(2, 4, 4, 2) * 2 - 1
+        mean, var, aten = torch.zeros(3), torch.ones(3), torch.ops.aten
+        norm = aten.native_batch_norm(x, w, w, None, None, True, 0.1, 1e-5)
+        cases = (
+            (aten.cudnn_batch_norm, (x, w, w, mean, var, True, 0.1, 1e-5), norm[0]),
+            (
+                aten.cudnn_batch_norm_backward,
+                (x, x, w, None, None, norm[1], norm[2], 1e-5, torch.empty(0, dtype=torch.uint8)),
+                aten.native_batch_norm_backward(x, x, w, None, None, norm[1], norm[2], True, 1e-5, [True] * 3)[0],
+            ),
+            (aten.cudnn_grid_sampler, (x, grid), aten.grid_sampler_2d(x, grid, 0, 0, True)),
+            (
+                aten.cudnn_grid_sampler_backward,
+                (x, grid, x),
+                aten.grid_sampler_2d_backward(x, x, grid, 0, 0, True, [True] * 2)[0],
+            ),
+        )
+        path = str(self.folder / "gpu.h5")
+        writer = Writer(path, append=False, summary_only=False, progress=False, attributes={})
+        for i, (func, args, wanted) in enumerate(cases):
+            op = _calls.describe(func.default)
+            call = Invocation(op, op.name, 1, i + 1, func.default, args, {}, lambda a, k, w=wanted: w)
+            DumpSink(writer).run(call)
+        writer.close()
+        for device in ("cpu", "npu"):
+            for func, _, wanted in cases:
+                found = torch.utils.dumper.replay(path, f"/{_calls.describe(func.default).name}/1", device)
+                torch.testing.assert_close(next(iter(found.values())).cpu(), wanted, rtol=1e-3, atol=1e-4)
 
     def test_gradients_of_regions(self):
         """What is recorded as a region's backward is what autograd gives."""
@@ -136,6 +174,66 @@ class TestNames(DumpCase):
             found = []
             self.dump(lambda r=run, f=found: f.append(r()))
             self.assertEqual(shape_of(found[0].grad_fn), plain)
+
+    def test_function_imported_by_name(self):
+        module = types.ModuleType("imported")
+        exec("from torch.nn.functional import scaled_dot_product_attention as attend", module.__dict__)
+        old, q = module.attend, torch.ones(1, 1, 2, 4)
+        with mock.patch.dict(sys.modules, imported=module):
+            _, path = self.dump(lambda: module.attend(q, q, q))
+        self.assertEqual(calls(path), ["/scaled_dot_product_attention/1"])
+        self.assertIs(module.attend, old)
+
+    def test_transforms_of_torch_func(self):
+        """Their tensors have no values: what they are made of is recorded."""
+        function = nn.functional
+        for device in ("cpu", "npu"):
+            q = torch.ones(2, 1, 3, 4, device=device)
+
+            def work(q=q):
+                torch.func.vmap(lambda v: function.scaled_dot_product_attention(v, v, v))(q)
+                torch.func.grad(lambda v: function.dropout(v, 0.5).sum())(q)
+                torch.func.jvp(lambda v: v.sin(), (q,), (q,))
+                torch.func.hessian(lambda v: (v**3).sum())(q[0, 0, 0])
+
+            _, path = self.dump(work, f"{device}.h5")
+            self.assertIn("/sin/1", calls(path))
+            self.assertNotIn("/scaled_dot_product_attention/1", calls(path))
+
+    def test_graph_of_an_earlier_block(self):
+        model, x = seeded(NETS["lstm"][0]), torch.randn(3, 2, 4)
+        losses = []
+        self.dump(lambda: losses.append(model(x)[0].sum()), "a.h5")
+        _, path = self.dump(lambda: losses[0].backward(), "b.h5")
+        self.assertTrue(any("rnn" in call for call in calls(path)), calls(path))
+
+    def test_autocast(self):
+        """A region's inputs are those before autocast; it is made again under it."""
+        for device in ("cpu", "npu"):
+            for name in ("lstm", "attention"):
+                with self.subTest(name, device=device):
+                    make, shape = NETS[name]
+                    model, x = seeded(make, device), torch.randn(shape).to(device).requires_grad_()
+
+                    def work(model=model, x=x, device=device):
+                        with torch.autocast(device, torch.bfloat16):
+                            y = model(x)
+                        (y[0] if isinstance(y, tuple) else y).float().sum().backward()
+
+                    _, path = self.dump(work, f"{name}_{device}.h5")
+                    name = name if name == "lstm" else "scaled_dot_product_attention"
+                    for call in (f"/{name}/1", f"/{name}_backward/1"):
+                        self.assertEqual(attributes(path, call)["Autocast"], "bfloat16")
+                        found = torch.utils.dumper.replay(path, call, device)
+                        with Reader(path) as reader:
+                            for key, value in found.items():
+                                wanted = reader.call(call).value(key, "output")
+                                torch.testing.assert_close(value.cpu(), wanted, rtol=2e-2, atol=1e-2)
+
+    def test_gradients_that_were_asked_for(self):
+        model, x = seeded(NETS["lstm"][0]), torch.randn(3, 2, 4, requires_grad=True)
+        _, path = self.dump(lambda: torch.autograd.grad(model(x)[0].sum(), [x]))
+        self.assertEqual(set(torch.utils.dumper.replay(path, "/lstm_backward/1")), {"grad_input"})
 
     def test_backward_twice(self):
         model, x = seeded(NETS["lstm"][0]), torch.randn(3, 2, 4)

@@ -1,4 +1,4 @@
-"""The float status register and its operators, and the check that names the operator that overflowed."""
+"""The float status register and its operators, and the check that names what overflowed or underflowed."""
 
 import ctypes
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import acl_library as acl
+from torch.testing._internal.common_methods_invocations import binary_ufuncs, unary_ufuncs
 
 import torch
 
@@ -114,6 +115,29 @@ class TestRegister(acl.AclTestCase):
         ):
             self.add(*values)
             self.assertEqual(self.status(), expected, values[:3])
+
+    def test_count_of_underflows(self):
+        lib, memory = self.lib, self.lib.malloc(64)
+        self.ok(lib.aclrtSetStreamOverflowSwitch(self.stream, 1))
+
+        def words(*values, version=3):
+            x = self.tensor(*values)
+            self.run_op("Mul", [x, x], [x])
+            if version < 3:
+                return self.status(version)
+            self.ok(lib.aclrtGetOverflowStatus(memory, 64, self.stream))
+            self.ok(lib.aclrtSynchronizeStream(self.stream))
+            return lib.download(memory, ctypes.c_uint32, 16)
+
+        self.assertEqual(words(1, 2, 0), [0] * 16)
+        self.assertEqual(words(1, 1e-30, 0, -1e-25), [0, 2] + [0] * 14)
+        self.assertEqual(words(1e-30, 3e38), [1, 3] + [0] * 14)  # both stay until they are cleared
+        self.ok(lib.aclrtResetOverflowStatus(self.stream))
+        # A loss scaler adds up all words of the operators' status: an underflow is none of its business.
+        for version in (1, 2):
+            self.assertEqual(words(1e-30, version=version), 0)
+        self.ok(lib.aclrtSetStreamOverflowSwitch(self.stream, 0))
+        self.assertEqual(words(1e-30), [0] * 16)
 
     def test_bad_arguments(self):
         lib, memory = self.lib, self.lib.malloc(64)
@@ -231,6 +255,87 @@ class TestCheck(unittest.TestCase):
         self.assertLess(found[0]["sequence"], found[1]["sequence"])
         self.assertEqual({f["kind"] for f in found}, {"overflow"})
         self.assertEqual((z[0].item(), self.take()), (INF, []))
+
+    def underflows(self, run):
+        run()
+        found = self.take()
+        self.assertLessEqual({f["kind"] for f in found}, {"underflow"})
+        return [(f["op_type"], f["lost"]) for f in found]
+
+    def test_underflow(self):
+        for dtype, small in ((torch.float16, 1e-4), (torch.bfloat16, 1e-25), (torch.float32, 1e-25)):
+            x = torch.tensor([small, 1.0, 0.0, -small], dtype=dtype, device="npu")
+            image = x.reshape(1, 1, 2, 2)
+            ones = torch.ones(1, 1, 2, 2, dtype=dtype, device="npu")
+            self.assertEqual(self.take(), [])
+            for name, run, expected in (
+                ("mul", lambda x=x: x * x, [("Mul", 2)]),
+                ("mul_", lambda x=x: x.clone().mul_(x), [("Mul", 2)]),
+                ("square", lambda x=x: x.square(), [("Pow", 2)]),
+                ("matmul", lambda x=x: x[:1, None] @ x[None], [("MatMulV2", 2)]),
+                ("channels_last", lambda i=image: i.to(memory_format=torch.channels_last).square(), [("Pow", 2)]),
+                ("0 from a difference", lambda x=x: x - x, []),
+                ("0 from a choice", lambda x=x: torch.relu(-x), []),
+                ("0 from zeros", lambda x=x: x * 0, []),
+                ("masked", lambda x=x: torch.softmax(x.masked_fill(x > 0, -INF), 0), []),
+                ("constant row", lambda i=ones: torch.nn.functional.layer_norm(i * 0.1, (2, 2)), []),
+                ("dropout", lambda i=ones: torch.nn.functional.dropout(i.expand(9, 9, 2, 2)), []),
+            ):
+                with self.subTest(name, dtype=dtype):
+                    self.assertEqual(self.underflows(run), expected)
+        half = torch.tensor([1e-6, 1e-9], device="npu")
+        self.assertEqual(self.underflows(lambda: half.half()), [("Cast", 1)])  # 1e-6 is subnormal: kept
+        logits = torch.tensor([0.0, 30.0], dtype=torch.float16, device="npu")
+        self.assertEqual(self.underflows(lambda: torch.softmax(logits, 0)), [("SoftmaxV2", 1)])
+
+    def test_underflow_against_double_precision(self):
+        """Elementwise operators: what they lose is what the CPU keeps in double precision."""
+        not_the_ai_core = {"igamma", "igammac", "polygamma", "mvlgamma"}
+        told_as_steps = {"nn.functional.tanhshrink"}  # the difference of x and tanh(x) in fp16 is 0
+        lossy = 0
+        for op in [*unary_ufuncs, *binary_ufuncs]:
+            if op.name.startswith(("special.", "jiterator", "_refs")) or op.name in not_the_ai_core | told_as_steps:
+                continue
+            for sample in list(op.sample_inputs("cpu", torch.float16))[:6] if torch.float16 in op.dtypes else ():
+                operands = [sample.input, *sample.args]
+                if {getattr(x, "dtype", None) for x in operands} != {torch.float16} or any(
+                    isinstance(x, torch.Tensor) for x in sample.kwargs.values()
+                ):
+                    continue
+                operands = [x.detach() * 3e-5 for x in operands]
+                on_npu = [x.npu() for x in operands]
+                self.take()
+                result = op(*on_npu, **sample.kwargs)
+                hits = [h["lost"] for h in self.take() if h["kind"] == "underflow"]
+                if not isinstance(result, torch.Tensor) or result.dtype != torch.float16:
+                    continue
+                exact = op(*[x.double() for x in operands], **sample.kwargs)
+                lost = ((result.cpu() == 0) & (exact != 0) & (exact.abs() < 2.0**-24)).sum().item()
+                if op.name == "nextafter":  # of double precision is another number
+                    lost = 0
+                with self.subTest(op.name):
+                    # A step on the way to the result may lose something as well.
+                    (self.assertGreaterEqual if lost else self.assertEqual)(sum(hits), lost)
+                lossy += lost > 0
+        self.assertGreater(lossy, 10)
+
+    def test_underflow_in_a_backward(self):
+        for dtype, scale in ((torch.float16, 1e-4), (torch.bfloat16, 1e-22)):
+            x = torch.full((8,), 0.5, dtype=dtype, device="npu", requires_grad=True)
+            y = (x.tanh() * scale).neg().clone()
+            self.assertEqual(self.types(), [])
+            y.backward(torch.full_like(y, scale))
+            # Not the gradient of tanh, whose input is zero already.
+            self.assertEqual([(f["op_type"], f["kind"], f["lost"]) for f in self.take()], [("Mul", "underflow", 8)])
+            self.assertEqual(x.grad.abs().max().item(), 0)
+
+    def test_overflow_and_underflow_at_once(self):
+        x = torch.tensor([1e-5, 1e4], dtype=torch.float16, device="npu")
+        x * x
+        self.assertEqual(
+            [(f["op_type"], f["kind"], f["lost"]) for f in self.take()],
+            [("Mul", "overflow", 0), ("Mul", "underflow", 1)],
+        )
 
     def test_in_the_middle_of_a_backward(self):
         for dtype, scale, gradient in (

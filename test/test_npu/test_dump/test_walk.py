@@ -1,10 +1,13 @@
 """The guide's whole procedure (docs/precision.md): fault and overflow planted, found, mapped to device operators."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -102,6 +105,27 @@ class TestOverflow(DumpCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^dumper: Mul \(\w+\) overflowed on npu:0 in aten operator /mul/1\n$")
 
+    def test_underflow(self):
+        x = torch.full((3,), 1e-4, dtype=torch.float16).npu()
+        big = torch.full((3,), 300.0, dtype=torch.float16).npu()
+        for wanted, expected in (
+            (True, [("underflow", "/mul/1"), ("overflow", "/mul/2")]),
+            ("underflow", [("underflow", "/mul/1")]),
+            ("overflow", [("overflow", "/mul/2")]),
+        ):
+            told = io.StringIO()
+            with (
+                contextlib.redirect_stdout(told),
+                torch.utils.dumper(check_overflow=wanted, dump_path=self.folder, progress=False) as dump,
+            ):
+                (x * x) + 1
+                big * big
+            self.assertEqual([(o["kind"], o["operator"]) for o in dump.overflows], expected)
+            self.assertEqual(calls(dump.path), [operator for _, operator in expected])
+            lost = r"^dumper: Mul \(\w+\) underflowed on npu:0 in aten operator /mul/1; results that became 0: 3$"
+            (self.assertRegex if wanted != "overflow" else self.assertNotRegex)(told.getvalue().split("\n")[0], lost)
+            os.unlink(dump.path)
+
     def test_nothing_overflows(self):
         dump = self.check(lambda: torch.ones(3, dtype=torch.float16).npu() * 2)
         self.assertEqual((dump.overflows, dump.path, os.listdir(self.folder)), ([], None, []))
@@ -174,17 +198,38 @@ class TestMapping(DumpCase):
         files = self.load(work, self.extract(dump.path, hit["operator"]))
         self.assertEqual([name.split(".")[0] for name in files], ["Mul"])
 
+    def test_threads(self):
+        """The device has one dump: operators of several threads take turns."""
+        x, errors = torch.ones(2, 3).npu(), []
+
+        def work():
+            threads = [threading.Thread(target=lambda: [x * 2 for _ in range(4)]) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        _, path = self.dump(work)
+        with mock.patch("threading.excepthook", side_effect=lambda args: errors.append(args.exc_value)):
+            files = self.load(work, path)
+        self.assertEqual((len(files), errors), (12, []))
+
     def test_prerequisites(self):
         _, path = self.dump(lambda: torch.ones(2).npu() * 2)
         with mock.patch.dict(os.environ, ACL_DUMP_DATA="1"), self.assertRaisesRegex(RuntimeError, "ACL_DUMP_DATA=0"):
             self.load(lambda: None, path)
         torch.npu.init_dump()
-        torch.npu.set_dump(str(self.config))
         try:
+            with self.assertRaisesRegex(RuntimeError, "does not go with torch.npu.init_dump"):
+                self.load(lambda: None, path)
+            torch.npu.set_dump(str(self.config))
             with self.assertRaisesRegex(RuntimeError, "init_dump"):
                 self.load(lambda: None, path)
         finally:
             torch.npu.finalize_dump()
+        self.config.write_text("{bad")
+        with self.assertRaisesRegex(RuntimeError, "acl.json:1:2: this is not JSON"):
+            torch.utils.dumper(use_load=True, load_file_path=path, dump_path="./", load_with_acl_dump=True)
         self.config.unlink()
         with self.assertRaisesRegex(RuntimeError, "acl.json"):
             self.load(lambda: None, path)

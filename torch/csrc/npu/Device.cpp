@@ -3,9 +3,12 @@
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUSyncDebug.h>
+#include <c10/npu/impl/Interrupt.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/npu/Bindings.h>
+
+#include <pthread.h>
 
 #include <cctype>
 
@@ -34,6 +37,18 @@ std::pair<int, int> capability(const std::string& name) {
   return {number / 100, number % 100};
 }
 
+// Ctrl-C while the main thread waits for a device: Python's handler runs, and what it raises ends the wait.
+unsigned long main_thread = 0;
+
+bool check_signals() {
+  if (static_cast<unsigned long>(pthread_self()) != main_thread || Py_IsInitialized() == 0) return false;
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return true;
+  python_error error;
+  error.persist();
+  throw error;
+}
+
 std::string describe(const c10::npu::DeviceProperties& p) {
   std::ostringstream out;
   out << "_NPUDeviceProperties(name='" << p.name << "', total_memory=" << p.total_memory / (1024 * 1024)
@@ -59,6 +74,8 @@ void bind_properties(py::module_& m) {
 
 void bind_device(py::module_& m) {
   bind_properties(m);
+  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  c10::npu::impl::set_interrupt_check(&check_signals);
   m.attr("_npu_deviceType") = static_cast<int>(c10::DeviceType::PrivateUse1);
 
   m.def("_npu_init", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_count_ensure_non_zero(); }));

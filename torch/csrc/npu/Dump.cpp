@@ -56,7 +56,8 @@ py::list take_overflows() {
     d["stream_id"] = overflow.stream;
     d["device"] = overflow.device;
     d["sequence"] = overflow.sequence;
-    d["kind"] = "overflow";
+    d["kind"] = overflow.lost > 0 ? "underflow" : "overflow";
+    d["lost"] = overflow.lost;
     list.append(d);
   }
   return list;

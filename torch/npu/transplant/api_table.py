@@ -206,7 +206,7 @@ _SECTIONS = (
         "name",
         """
         torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity.
-        torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.npu.profile or torch.profiler.
+        torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.autograd.profiler.profile(use_npu=True).
         torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
         torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
         """,
@@ -226,10 +226,10 @@ _SECTIONS = (
         torch.distributed.ProcessGroupNCCL | torch.distributed.ProcessGroupHCCL | 1.5 | The process group.
         torch.distributed.is_nccl_available | torch.distributed.is_hccl_available | 1.5 | Whether the back end is there.
         torch.nn.DataParallel | = | 1.5 | Becomes a move to the device; several devices need DistributedDataParallel.
-        torch.nn.parallel.data_parallel | - | - | One process per device: torch.nn.parallel.DistributedDataParallel.
+        torch.nn.parallel.data_parallel | = | 2.13 | One process for all devices; DistributedDataParallel is faster.
         torch.cuda.nccl | - | - | Use torch.distributed with the hccl back end.
-        torch.cuda.comm | - | - | Use torch.distributed with the hccl back end.
-        torch.nn.parallel.comm | - | - | Use torch.distributed with the hccl back end.
+        torch.cuda.comm | torch.npu.comm | 2.13 | Copies through the host where devices do not reach each other.
+        torch.nn.parallel.comm | = | 2.13 | Works on npu tensors.
         torch.distributed.launch | = | 1.5 | Works with hccl; torchrun is its successor (LOCAL_RANK, no --local_rank).
         """,
     ),
@@ -331,10 +331,10 @@ _SECTIONS = (
         "env",
         """
         CUDA_VISIBLE_DEVICES | ASCEND_RT_VISIBLE_DEVICES | 1.5 | Devices that a process sees.
-        CUDA_LAUNCH_BLOCKING | - | - | Set TASK_QUEUE_ENABLE=0 to get errors where they happen.
+        CUDA_LAUNCH_BLOCKING | - | - | TASK_QUEUE_ENABLE=0 ASCEND_LAUNCH_BLOCKING=1 bring errors to their call.
         CUDA_DEVICE_ORDER | - | - | Devices are numbered by their logical id.
         CUBLAS_WORKSPACE_CONFIG | - | - | cuBLAS; remove.
-        PYTORCH_CUDA_ALLOC_CONF | - | - | Options of the CUDA allocator; remove.
+        PYTORCH_CUDA_ALLOC_CONF | - | - | PYTORCH_NPU_ALLOC_CONF takes the same, but for expandable_segments.
         NCCL_DEBUG | - | - | hccl logs through ASCEND_GLOBAL_LOG_LEVEL.
         NCCL_SOCKET_IFNAME | - | - | hccl has HCCL_SOCKET_IFNAME.
         NCCL_IB_DISABLE | - | - | Of NCCL; remove.

@@ -1,6 +1,7 @@
 # Finds the first operator that computes differently on another device, from the same inputs, and writes a test of it.
 """`python -m torch.utils.dumper bisect`."""
 
+import contextlib
 import inspect
 import os
 import random
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import torch
 
-from . import _calls, _tools
+from . import _calls, _regions, _tools
 from ._context import dumper
 from ._reader import Reader, ReadError
 from ._replay import all_results, region_backward
@@ -36,7 +37,7 @@ class _Refused(Exception):
 
 
 class _Stop(BaseException):
-    """Ends the script: the steps are done, or the operator is found. No `except Exception` of the script keeps it."""
+    """Ends the script or its thread: the steps are done, or the operator is found. No `except Exception` keeps it."""
 
 
 @dataclass
@@ -71,9 +72,34 @@ class _OnDevice(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is torch.device:  # of a type and a number, for instance
+            return self._map(func(*args, **kwargs))
         if getattr(func, "__name__", "") in ("npu", "cuda", "wrap_tensor_to") and isinstance(args[0], torch.Tensor):
             return args[0].to(self.device)
         return func(*(self._map(a) for a in args), **{k: self._map(v) for k, v in kwargs.items()})
+
+
+@contextlib.contextmanager
+def _threads_inside(modes):
+    """Threads that the script starts run inside of `modes()` as well: a mode is its thread's own."""
+    start = threading.Thread.start
+
+    def start_inside(thread):
+        run = thread.run
+
+        def run_inside():
+            with contextlib.suppress(_Stop), modes():
+                run()
+
+        thread.run = run_inside
+        return start(thread)
+
+    threading.Thread.start = start_inside
+    try:
+        yield
+    finally:
+        if threading.Thread.start is start_inside:
+            threading.Thread.start = start
 
 
 class _Places:
@@ -166,13 +192,15 @@ class BisectSink:
 
     def run(self, call):
         """Makes the call on both devices and compares."""
+        if self.finding is not None:  # found in another thread, or the script has caught _Stop
+            raise _Stop
         backward = torch._C._current_graph_task_id() != -1
         place = self.places.backward() if backward else self.places.forward()
         if call.is_region:
             call.extra["place"] = place
         if call.kind in ("random", "uninitialised") or not self._concerned(call):
             return call.execute(call.args, call.kwargs)
-        with torch.no_grad():
+        with torch.no_grad(), _regions.autocast(call.autocast, self.trusted):
             args = self._there(call.args)
             kwargs = dict(zip(call.kwargs, self._there(call.kwargs.values()), strict=True))
             before = dict(_calls.flatten(_calls.named_arguments(call.op, args, kwargs)))
@@ -190,7 +218,7 @@ class BisectSink:
 
     def region_backward(self, call, name, seqid, index, entered, left) -> None:
         """Compares the gradients of a region."""
-        if call.kind == "random" or not self._concerned(call):
+        if call.kind == "random" or not self._concerned(call) or self.finding is not None:
             return
         named = dict(_calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)))
         args = self._there(call.args)
@@ -202,7 +230,7 @@ class BisectSink:
             there[item].requires_grad_(True)
         grads = {i: g.detach().to(self.trusted) for i, g in entered.items() if g is not None}
         before.update({f"grad_{i}": g for i, g in grads.items()})
-        truth = dict(region_backward(call.func, args, kwargs, grads, names))
+        truth = dict(region_backward(call.func, args, kwargs, grads, names, call.autocast))
         found = {f"grad_{n}": g for n, g in left.items()}
         self._compare(call, f"/{name}/{seqid}", "backward", call.extra["place"], found, truth, before)
 
@@ -211,8 +239,10 @@ class BisectSink:
         worst = None
         for name, value in found.items():
             other = truth.get(name)
+            if name in call.unspecified:
+                continue
             if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
-                outcome = _tools.compare(value, other, **self._limits)
+                outcome = _tools.compare(value, other, **self._limits, autocast=call.autocast)
                 if not outcome.passed and worst is None:
                     worst = (name, outcome)
         if worst is None:
@@ -303,19 +333,25 @@ def _run_script(options, device: str) -> None:
     silent = not has_step and not re.search(r"\b(npu|cuda|DUMPER_DEVICE)\b", " ".join([text, *options.arguments]))
     silent = silent and "{device}" not in " ".join(options.arguments)
     steps = _Steps(options.steps)
-    try:
+
+    def modes():
+        entered = contextlib.ExitStack()
         if silent:
-            torch.set_default_device(device)
-        with _OnDevice(device):
+            entered.enter_context(torch.device(device))
+        entered.enter_context(_OnDevice(device))
+        return entered
+
+    try:
+        with modes(), _threads_inside(modes):
             if has_step:
                 _call_step(options.script, device)
             else:
                 runpy.run_path(options.script, run_name="__main__")
+    except _Stop:
+        return
     except SystemExit as error:
         if error.code not in (None, 0):
             raise _Refused(f"{options.script} ended with {error.code!r} on {device}") from error
-    except _Stop:
-        return
     except _Refused:
         raise
     except Exception as error:
@@ -323,8 +359,6 @@ def _run_script(options, device: str) -> None:
         raise _Refused(f"{options.script} failed on {device}: {type(error).__name__}: {error}") from error
     finally:
         steps.remove()
-        if silent:
-            torch.set_default_device(None)
         sys.argv, sys.path[0] = old[0], old[2]
         if old[1] is None:
             del os.environ["DUMPER_DEVICE"]
@@ -355,6 +389,8 @@ def _write_call(finding: Finding, folder: str) -> str:
     backward = name != call.name
     writer = Writer(path, append=False, summary_only=False, progress=False, attributes={})
     attributes = {"Index": 1, "Overload": call.op.overload, **({"Backward": 1} if backward else {})}
+    if call.autocast:
+        attributes["Autocast"] = call.autocast
     where = writer.begin(name, int(seqid), attributes)
     originals = dict(_calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)))
     twins = {} if backward else _twins(call)

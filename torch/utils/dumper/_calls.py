@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from . import _values
+
 # Operators that a device has under a name of its own, and the common name that is recorded.
 ALIASES = {
     "cudnn_batch_norm": "native_batch_norm",
@@ -18,12 +20,19 @@ ALIASES = {
     "_cudnn_ctc_loss": "_ctc_loss",
 }
 
-# What these call arguments, by the common operator's names; their further results are their own affair.
+# What these call arguments, by the common operator and its names; their further results are their own affair.
 _ARGUMENT_ALIASES = {
-    "grad_output": "grad_out",
-    "save_var": "save_invstd",
-    "exponential_average_factor": "momentum",
-    "epsilon": "eps",
+    "native_batch_norm": {"exponential_average_factor": "momentum", "epsilon": "eps"},
+    "native_batch_norm_backward": {"grad_output": "grad_out", "save_var": "save_invstd", "epsilon": "eps"},
+    "grid_sampler_2d": {"self": "input"},
+    "grid_sampler_2d_backward": {"self": "input"},
+}
+# Arguments of the common operator that they do not have, since they know one way only.
+_BILINEAR = {"interpolation_mode": 0, "padding_mode": 0, "align_corners": True}
+_MISSING = {
+    "native_batch_norm_backward": {"train": True, "output_mask": [True] * 3},
+    "grid_sampler_2d": _BILINEAR,
+    "grid_sampler_2d_backward": {**_BILINEAR, "output_mask": [True] * 2},
 }
 
 # Note [Regions]
@@ -100,6 +109,25 @@ _RANDOM = frozenset(
         "_sample_dirichlet",
     ]
 )
+# Arguments and results whose values, or some of them, mean nothing: left uninitialised, or a device's own affair.
+# operator: (name, the argument that decides and its value for which they do mean something, or None twice), ...
+_OFFSET2BAG = (("output_1", None, None), ("offset2bag", None, None))  # a CPU leaves it empty where it does without
+_BAG = (*_OFFSET2BAG, ("output_3", "mode", 2), ("maximum_indices", "mode", 2))
+_UNIQUE = (("output_1", "return_inverse", True), ("output_2", "return_counts", True))
+_UNSPECIFIED = {
+    "_ctc_loss": (("output_1", None, None),),
+    "log_sigmoid_forward": (("buffer", None, None),),
+    "log_sigmoid_backward": (("buffer", None, None),),
+    "_embedding_bag": _BAG,
+    "_embedding_bag_forward_only": _BAG,
+    "_embedding_bag_backward": _BAG,
+    "_embedding_bag_dense_backward": _BAG,
+    "_embedding_bag_per_sample_weights_backward": _OFFSET2BAG,
+    "_unique2": _UNIQUE,
+    "unique_dim": _UNIQUE,
+    "unique_consecutive": _UNIQUE,
+    "unique_dim_consecutive": _UNIQUE,
+}
 # Questions about tensors that are operators for technical reasons.
 _QUESTIONS = frozenset(["_has_compatible_shallow_copy_type", "is_pinned", "is_same_size", "_version"])
 _NOT_RECORDED = frozenset({"prim", "prims", "profiler", "_inductor_test", "streams"})
@@ -131,9 +159,10 @@ def describe(func) -> Operator:
     count = len(schema.returns)
     returns = tuple(r.name or ("output" if count == 1 else f"output_{i}") for i, r in enumerate(schema.returns))
     arguments = tuple(a.name for a in schema.arguments)
-    if "batch_norm" in ALIASES.get(base, ""):
-        arguments = tuple(_ARGUMENT_ALIASES.get(name, name) for name in arguments)
-        returns = returns[:3]
+    if base in ALIASES:
+        aliases = _ARGUMENT_ALIASES.get(ALIASES[base], {})
+        arguments = tuple(aliases.get(name, name) for name in arguments)
+        returns = describe(resolve(f"aten::{ALIASES[base]}")).returns
     if base in _UNINITIALISED:
         kind = "uninitialised"
     elif base in _RANDOM:
@@ -151,6 +180,14 @@ def describe(func) -> Operator:
         kind,
         namespace not in _NOT_RECORDED and base not in _QUESTIONS,
     )
+
+
+def common(overload: str):
+    """(OpOverload, its arguments that the call lacks) to make a call of `overload` again on any device."""
+    base = overload.removeprefix("aten::").partition(".")[0]
+    if not overload.startswith("aten::") or base not in ALIASES:
+        return resolve(overload), {}
+    return resolve(f"aten::{ALIASES[base]}"), _MISSING.get(ALIASES[base], {})
 
 
 def resolve(overload: str):
@@ -177,6 +214,34 @@ def is_written(op: Operator, name: str) -> bool:
     """Whether the operator writes the argument, or the list that it is an item of."""
     head, _, tail = name.rpartition("_")
     return name in op.writes or (tail.isdigit() and head in op.writes)
+
+
+def unspecified(op: Operator, args, kwargs) -> tuple[str, ...]:
+    """Names of the arguments and results of a call that nobody should compare or match."""
+    rules = _UNSPECIFIED.get(op.name)
+    if rules is None:
+        return ()
+    values = dict(named_arguments(op, args, kwargs))
+    return tuple(name for name, decides, value in rules if decides is None or values.get(decides, False) != value)
+
+
+def self_contained(func, args, kwargs):
+    """(args, kwargs) of the same call without memory that no argument shows: as_strided looks beyond its tensor."""
+    if func is not torch.ops.aten.as_strided.default:
+        return args, kwargs
+    tensor, size, stride, *offset = args
+    if not _values.storable(tensor) or _values.format_name(tensor) not in ("ND", "NCHW", "NCDHW"):
+        return args, kwargs
+    offset = offset[0] if offset else kwargs.get("storage_offset")
+    offset = tensor.storage_offset() if offset is None else offset
+    if not all(type(n) is int and n >= 0 for n in (*size, *stride, offset)):
+        return args, kwargs
+    end = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=False)) + 1 if 0 not in size else 0
+    if tensor.storage_offset() == 0 and tensor.is_contiguous() and end <= tensor.numel():
+        return args, kwargs
+    if len(size) != len(stride) or end * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return args, kwargs  # the operator will complain
+    return (torch.as_strided(tensor, (end,), (1,), 0), size, stride, offset), {}
 
 
 def named_arguments(op: Operator, args, kwargs):

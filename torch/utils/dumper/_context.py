@@ -87,8 +87,10 @@ class dumper:
         use_dump: record. Together with ``load_file_path``: load and record.
         use_load: take each operator's inputs from ``load_file_path`` (by operator and seqid), compute here, record.
             What the file lacks, or has in another shape or dtype, is reported and computed from the program's values.
-        check_overflow: print the IR name of each operator of an NPU that overflows, and record its inputs and outputs.
-            AI Core operators only. Not together with dynamic loss scaling or combined tensors.
+        check_overflow: print the IR name of each operator of an NPU that overflows or underflows, and record its inputs
+            and outputs; ``"overflow"`` or ``"underflow"`` for that alone. AI Core operators only. Underflows are
+            counted by the simulated NPU; CANN documents no flag of a card for them. Not together with dynamic loss
+            scaling or combined tensors.
         dump_path: the file to write, or a directory in which a time-stamped ``.h5`` is made (default: the current one).
             A second block of this process adds to the file; ranks above 0 write ``{name}_rank{rank}.h5``.
         load_file_path: the file to load; empty means none.
@@ -106,7 +108,8 @@ class dumper:
     Attributes:
         path: the file written, None while there is none.
         problems: texts on operators that could not be fed from the loaded file.
-        overflows: one dict for each overflow (op_type, op_name, device, operator).
+        overflows: one dict for each overflow or underflow (kind, op_type, op_name, device, operator; lost: how many
+            results an underflow turned into zeros).
         operators, bytes_written: what has been recorded.
 
     Example::
@@ -149,6 +152,10 @@ class dumper:
             return
         if len(chosen) > 1:
             raise RuntimeError(f"torch.utils.dumper: {' and '.join(chosen)} are different modes; choose one")
+        if check_overflow not in (False, True, None, "overflow", "underflow"):
+            raise RuntimeError(
+                f"torch.utils.dumper: check_overflow={check_overflow!r} is none of True, False, 'overflow', 'underflow'"
+            )
         if check_overflow and load_file_path:
             raise RuntimeError("torch.utils.dumper: check_overflow takes no load_file_path")
         if use_load and not load_file_path:
@@ -159,6 +166,7 @@ class dumper:
             raise RuntimeError("torch.utils.dumper: load_with_acl_dump=True needs use_load=True and load_file_path")
         if not chosen:
             return
+        self._kinds = (check_overflow,) if isinstance(check_overflow, str) else ("overflow", "underflow")
         self._mode = "overflow" if check_overflow else "load" if load_file_path else "dump"
         from ._writer import import_h5py
 
@@ -238,7 +246,7 @@ class dumper:
         else:
             from ._overflow import OverflowSink
 
-            self._sink = OverflowSink(lambda: self._make_writer(False))
+            self._sink = OverflowSink(lambda: self._make_writer(False), self._kinds)
             self._sink.start()
         again = self._writer is not None and self._step > 1
         self._session = Session(

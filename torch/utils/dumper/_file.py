@@ -89,6 +89,10 @@ class CommittedFile:
                 self.abandon(error)
         return self._end
 
+    def space(self) -> os.statvfs_result:
+        """What the file's disk says of its size."""
+        return os.fstatvfs(self._fd)
+
     def flush(self) -> None:
         """Nothing: see `commit`."""
 

@@ -1,4 +1,4 @@
-# check_overflow: which operator overflowed, told by the device's status register after each of its operators.
+# check_overflow: which operator overflowed or underflowed, told by the device's status after each of its operators.
 """Overflow check."""
 
 import sys
@@ -47,15 +47,16 @@ class _StaticScaleOnly:
 
 
 class OverflowSink(DumpSink):
-    """Runs each operator, asks the device, prints the IR name and keeps inputs and outputs of one that overflowed.
+    """Runs each operator, asks the device, prints the IR name and keeps inputs and outputs of one that was hit.
 
     Args:
-        make_writer: called at the first overflow; returns the writer, so that no file is made without one.
+        make_writer: called at the first hit; returns the writer, so that no file is made without one.
+        kinds: what to report, of "overflow" and "underflow".
     """
 
-    def __init__(self, make_writer, step: int = 1) -> None:
+    def __init__(self, make_writer, kinds, step: int = 1) -> None:
         super().__init__(None, step)
-        self._make_writer = make_writer
+        self._make_writer, self._kinds = make_writer, kinds
         self.found: list[dict] = []
         self._guard = _StaticScaleOnly()
 
@@ -91,22 +92,27 @@ class OverflowSink(DumpSink):
 
     def _checked(self, call, before):
         result = call.execute(call.args, call.kwargs)
-        hits = torch._C._npu_take_overflows()
+        hits = [hit for hit in torch._C._npu_take_overflows() if hit["kind"] in self._kinds]
         if hits:
             self._report(call, before, result, hits)
         return result
 
     def _report(self, call, before, result, hits) -> None:
         for hit in hits:
+            count = f"; results that became 0: {hit['lost']}" if hit["lost"] else ""
             print(
-                f"dumper: {hit['op_type']} ({hit['op_name']}) overflowed on npu:{hit['device']} "
-                f"in aten operator {call.path}",
+                f"dumper: {hit['op_type']} ({hit['op_name']}) {hit['kind']}ed on npu:{hit['device']} "
+                f"in aten operator {call.path}{count}",
                 flush=True,
             )
             self.found.append({**hit, "operator": call.path})
         if self.writer is None:
             self.writer = self._make_writer()
-        attributes = {**self.attributes(call), "IrOp": ",".join(hit["op_type"] for hit in hits), "Regions": 0}
+        attributes = {
+            **self.attributes(call),
+            "IrOp": ",".join(dict.fromkeys(hit["op_type"] for hit in hits)),
+            "Regions": 0,
+        }
         where = self.writer.begin(call.name, call.seqid, attributes)
         twins = _twins(call)
         for name, value in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):

@@ -46,7 +46,9 @@ class Reader:
         """Turns what h5py raises for damaged or foreign content into a ReadError."""
         try:
             yield
-        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        except _values.NotKeptError:
+            raise
+        except (OSError, RuntimeError, LookupError, TypeError, AttributeError, ValueError) as error:
             raise ReadError(f"torch.utils.dumper: {self.path}: {where} cannot be read as a dump's: {error}") from error
 
     def _find_calls(self, kind):
@@ -135,12 +137,15 @@ class Call:
             if "DataType" not in attrs:
                 return _values.decode(attrs["Type"], data, device)
         if data is None or "Summary" in attrs:
-            raise ValueError(f"{self._reader.path}: {self.path}/{part}/{name} was recorded without its values")
+            where = f"{self.path}/{part}/{name}"
+            raise _values.NotKeptError(f"{self._reader.path}: {where} was recorded without its values")
         with self._reading(part, name):
             tensor, strides = _values.from_numpy(data, attrs["DataType"]), attrs["Stride"]
+            strides = [int(stride) for stride in strides]
         if device is not None:
             tensor = tensor.to(device)
-        return _values.with_strides(tensor, strides)
+        with self._reading(part, name):
+            return _values.with_strides(tensor, strides)
 
     def arguments(self, device=None, requires_grad: bool = False):
         """(OpOverload, args, kwargs) to make the call again.
@@ -155,7 +160,7 @@ class Call:
             raise ReadError(
                 f"torch.utils.dumper: {self._reader.path}: {self.path} does not say which overload it is of"
             )
-        func = _calls.resolve(overload)
+        func, missing = _calls.common(overload)
         names = set(self.names())
         made: dict[str, object] = {}
 
@@ -173,6 +178,8 @@ class Call:
                 value = one(name)
             elif f"{name}_0" in names and "List" in str(argument.type):
                 value = [one(f"{name}_{i}") for i in range(len(names)) if f"{name}_{i}" in names]
+            elif name in missing:
+                value = missing[name]
             else:
                 positional = False
                 continue

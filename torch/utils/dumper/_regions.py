@@ -14,6 +14,8 @@ and `reshape()` are a copy here and nothing there. So that their names and numbe
 regions are made contiguous while they are recorded.
 """
 
+import contextlib
+
 from torch.autograd.graph import get_gradient_edge
 
 import torch
@@ -23,15 +25,18 @@ from . import _calls
 _MARK = "torch.utils.dumper"
 
 
-def belongs_to_autograd(op) -> bool:
-    """Whether the operator runs for a marked node, or is AccumulateGrad's bookkeeping and no sum.
+def belongs_to_autograd(session, op) -> bool:
+    """Whether the operator runs for a node that this session has marked, or is AccumulateGrad's bookkeeping and no sum.
 
     The latter takes the gradient, or copies it, as reference counts and strides have it; both differ between devices.
     """
     node = torch._C._current_autograd_node()
     if node is None:
         return False
-    return _MARK in node.metadata or (_is_leaf(node) and op.name not in ("add", "add_"))
+    region = node.metadata.get(_MARK)
+    if region is not None and region.session is session:  # not one of an earlier block
+        return True
+    return _is_leaf(node) and op.name not in ("add", "add_")
 
 
 def _is_leaf(node) -> bool:
@@ -63,6 +68,21 @@ def is_random(op, args, kwargs) -> bool:
     values = dict(_calls.named_arguments(op, args, kwargs))
     rate = values.get("p", values.get("dropout_p", values.get("dropout", 0.0)))
     return bool(values.get("train", True)) and isinstance(rate, (int, float)) and rate > 0
+
+
+def autocast_of(args, kwargs) -> str:
+    """The dtype that autocast has in force for the arguments' device, or "": regions are recorded above it."""
+    for _, value in _calls.flatten([*enumerate(args), *kwargs.items()]):
+        if isinstance(value, torch.Tensor) and torch.is_autocast_enabled(value.device.type):
+            return str(torch.get_autocast_dtype(value.device.type)).removeprefix("torch.")
+    return ""
+
+
+def autocast(dtype: str, device):
+    """Context manager: what `autocast_of` found, on a device."""
+    if not dtype:
+        return contextlib.nullcontext()
+    return torch.autocast(torch.device(device).type, getattr(torch, dtype), cache_enabled=False)
 
 
 def input_edges(op, args, kwargs) -> dict:

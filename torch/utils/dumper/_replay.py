@@ -3,7 +3,7 @@
 
 import torch
 
-from . import _calls
+from . import _calls, _regions
 from ._reader import Call, Reader
 
 
@@ -27,12 +27,14 @@ def replay(path: str, operator: str, device="cpu") -> dict:
 
 def run(call: Call, device) -> list:
     """Makes the call on `device`; pairs (name, result)."""
-    grads = _grad_names(call)
-    if call.attributes.get("Backward"):
-        return region_backward(*call.arguments(device, requires_grad=True), _grads(call, grads, device), _names(call))
+    grads, attributes = _grad_names(call), call.attributes
+    autocast = attributes.get("Autocast", "")
+    if attributes.get("Backward"):
+        arguments = call.arguments(device, requires_grad=True)
+        return region_backward(*arguments, _grads(call, grads, device), _names(call), autocast)
     func, args, kwargs = call.arguments(device)
     op = _calls.describe(func)
-    with torch.no_grad():
+    with torch.no_grad(), _regions.autocast(autocast, device):
         return all_results(op, func(*args, **kwargs), args, kwargs)
 
 
@@ -55,8 +57,10 @@ def _grads(call: Call, names, device) -> dict[int, torch.Tensor]:
 
 
 def _names(call: Call) -> list[str]:
+    """The arguments whose gradients have been recorded."""
     needs = [name for name in call.names() if call.attribute(name, "RequiresGrad", default=0)]
-    return [name for name in needs if not call.attribute(name, "SameAs")]
+    left = set(call.names("output"))
+    return [name for name in needs if not call.attribute(name, "SameAs") and f"grad_{name}" in left]
 
 
 def region_forward(func, args, kwargs):
@@ -66,9 +70,13 @@ def region_forward(func, args, kwargs):
     return [item for item in flat if isinstance(item, torch.Tensor)]
 
 
-def region_backward(func, args, kwargs, grads: dict, names) -> list:
-    """Pairs (grad_NAME, gradient) of a region whose inputs are leaves; grads: number of the output to its gradient."""
-    with torch.enable_grad():
+def region_backward(func, args, kwargs, grads: dict, names, autocast: str = "") -> list:
+    """Pairs (grad_NAME, gradient) of a region whose inputs are leaves; grads: number of the output to its gradient.
+
+    `autocast` is what was in force when its forward ran (_regions.autocast_of).
+    """
+    device = next((grad.device for grad in grads.values() if grad is not None), "cpu")
+    with torch.enable_grad(), _regions.autocast(autocast, device):
         outputs = region_forward(func, args, kwargs)
     flat = dict(_calls.flatten(_calls.named_arguments(_calls.describe(func), args, kwargs)))
     leaves = {name: flat[name] for name in names if isinstance(flat.get(name), torch.Tensor)}

@@ -3,7 +3,9 @@
 
 import functools
 import os
+import sys
 import threading
+import types
 from dataclasses import dataclass, field
 
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
@@ -27,12 +29,18 @@ class Invocation:
     execute: object
     kind: str = ""
     is_region: bool = False
+    autocast: str = ""  # of a region: see _regions.autocast_of
     extra: dict = field(default_factory=dict)  # what a sink keeps of a region until its backward
 
     @property
     def path(self) -> str:
         """/op/seqid."""
         return f"/{self.name}/{self.seqid}"
+
+    @property
+    def unspecified(self) -> tuple[str, ...]:
+        """See _calls.unspecified."""
+        return _calls.unspecified(self.op, self.args, self.kwargs)
 
 
 class _Local(threading.local):
@@ -90,7 +98,9 @@ class Session:
         if threading.Thread.start is self._patched:
             threading.Thread.start = self._start_thread
         self._functions.remove()
-        self._mode.__exit__(None, None, None)
+        # A mode can only be left by its thread; where another one ends the block it stays, and records nothing.
+        if any(mode is self._mode for mode in _get_current_dispatch_mode_stack()):
+            self._mode.__exit__(None, None, None)
 
     def here(self) -> bool:
         """Whether this thread is recorded."""
@@ -120,12 +130,13 @@ class Session:
         if self.quiet():
             return func(*args, **kwargs)
         op = _calls.describe(func)
-        if not op.recorded or _regions.belongs_to_autograd(op):
+        if not op.recorded or _regions.belongs_to_autograd(self, op):
             return func(*args, **kwargs)
         name = _calls.device_name(op, args, kwargs)
         seqid, index = self.number(name)
         if not self.accept(name):
             return func(*args, **kwargs)
+        args, kwargs = _calls.self_contained(func, args, kwargs)
         execute = lambda a, k: func(*a, **k)  # noqa: E731
         return self.sink.run(Invocation(op, name, seqid, index, func, args, kwargs, execute, op.kind))
 
@@ -140,7 +151,8 @@ class Session:
             return function(*a, **k)
 
         kind = "random" if _regions.is_random(op, args, kwargs) else ""
-        call = Invocation(op, op.name, seqid, index, func, args, kwargs, execute, kind, True)
+        autocast = _regions.autocast_of(args, kwargs)
+        call = Invocation(op, op.name, seqid, index, func, args, kwargs, execute, kind, True, autocast)
         with self.unrecorded():
             result = self.sink.run(call) if self.accept(op.name) else execute(args, kwargs)
             _regions.canonical(result, args)
@@ -170,7 +182,8 @@ class _Dispatch(TorchDispatchMode):
 
 
 class _Functions:
-    """Puts recording stand-ins in the place of the functions of Note [Regions].
+    """Puts recording stand-ins in the place of the functions of Note [Regions], also where modules have imported them
+    by name.
 
     A TorchFunctionMode would not do: functions of Python hand themselves to the mode, and what they call is not seen
     then.
@@ -185,11 +198,19 @@ class _Functions:
         places = [(owner, name) for owner in (torch._VF, torch) for name in _calls.REGIONS if hasattr(owner, name)]
         name = "scaled_dot_product_attention"
         places += [(torch.nn.functional, name), (torch._C._nn, name)]
+        made: dict[int, tuple] = {}  # id of a function -> the function and its stand-in
         for owner, name in places:
             old = getattr(owner, name)
-            own = self._stand_in(old)
-            self._old.append((owner, name, old, own))
-            setattr(owner, name, own)
+            self._put(owner, name, *made.setdefault(id(old), (old, self._stand_in(old))))
+        for module in list(sys.modules.values()):
+            if type(module) is types.ModuleType:
+                for name, value in list(vars(module).items()):
+                    if id(value) in made:
+                        self._put(module, name, *made[id(value)])
+
+    def _put(self, owner, name, old, own) -> None:
+        self._old.append((owner, name, old, own))
+        setattr(owner, name, own)
 
     def remove(self) -> None:
         """Puts the functions back."""
@@ -202,7 +223,8 @@ class _Functions:
 
         @functools.wraps(old)
         def recorded(*args, **kwargs):
-            if session.quiet() or not session.here():
+            # Tensors of torch.func's transforms have no values; what they are made of has, and is recorded.
+            if session.quiet() or not session.here() or torch._C._functorch.peek_interpreter_stack() is not None:
                 return old(*args, **kwargs)
             return session.region(old, args, kwargs)
 

@@ -40,6 +40,8 @@ class DumpSink:
         }
         if call.kind:
             found["Kind"] = call.kind
+        if call.autocast:
+            found["Autocast"] = call.autocast
         return found
 
     def run(self, call):
@@ -65,7 +67,8 @@ class DumpSink:
         """Writes the results and ends the call."""
         args, kwargs = call.args if args is None else args, call.kwargs if kwargs is None else kwargs
         for name, value in _calls.flatten(all_results(call.op, result, args, kwargs)):
-            self.writer.value(where, "output", name, value, without_data=call.kind == "uninitialised")
+            nothing = call.kind == "uninitialised" or name in call.unspecified
+            self.writer.value(where, "output", name, value, without_data=nothing)
         self.writer.end(where)
 
     def region_backward(self, call, name, seqid, index, entered, left) -> None:
@@ -83,6 +86,8 @@ class DumpSink:
         }
         if call.kind:
             attributes["Kind"] = call.kind
+        if call.autocast:
+            attributes["Autocast"] = call.autocast
         return self.writer.begin(name, seqid, attributes)
 
     def _write_backward(self, where, call, entered, left, inputs=None) -> None:
@@ -132,7 +137,7 @@ class LoadSink(DumpSink):
             return None
         names, found = set(recorded.names()), {}
         for name, value in values:
-            if not isinstance(value, torch.Tensor) or not _values.storable(value):
+            if not isinstance(value, torch.Tensor) or not _values.storable(value) or name in call.unspecified:
                 continue
             header = recorded.header(name) if name in names else None
             if header is None:
@@ -237,10 +242,10 @@ class LoadSink(DumpSink):
             elif isinstance(original, torch.Tensor):
                 leaf = values.get(item, original).detach()
                 leaves[item] = leaf.requires_grad_(original.requires_grad)
-                if original.requires_grad:
+                if original.requires_grad and item in left:
                     names.append(item)
         args, kwargs = self._with(call, leaves)
         with self._acl(path), torch.enable_grad():
-            found = region_backward(call.func, args, kwargs, entered, names)
+            found = region_backward(call.func, args, kwargs, entered, names, call.autocast)
         where = self._begin_backward(call, name, seqid, index)
         self._write_backward(where, call, entered, found, values)

@@ -33,13 +33,13 @@ def metrics():
     return module
 
 
-def compare(mine: torch.Tensor, truth: torch.Tensor, rtol=None, atol=None):
-    """metrics.Result for two tensors on any devices."""
+def compare(mine: torch.Tensor, truth: torch.Tensor, rtol=None, atol=None, autocast=""):
+    """metrics.Result for two tensors on any devices; `autocast` is the dtype that they were computed in, if known."""
     from . import _values
 
     m = metrics()
     names = _values.dtype_name(mine.dtype), _values.dtype_name(truth.dtype)
-    limits = m.tolerance(*names, rtol=rtol, atol=atol)
+    limits = m.tolerance(*names, autocast or "bool", rtol=rtol, atol=atol)
     measured = ("CosineSimilarity", "MaxAbsoluteError", "RelativeEuclideanDistance")
     return m.compare(_plain(mine), _plain(truth), limits, measured)
 

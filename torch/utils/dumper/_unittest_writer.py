@@ -112,8 +112,8 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
         The path of the test. Data of more than 24 MB, compressed, goes to a `.bin` file beside it.
 
     Raises:
-        RuntimeError: no such call, or it draws random numbers. ValueError: the file does not hold the arguments, or
-            devices are not two. OSError: the test cannot be written.
+        RuntimeError: no such call, or it draws random numbers. ValueError: the file does not hold the arguments, an
+            argument is a storage, or devices are not two. OSError: the test cannot be written.
     """
     operator = "/" + operator.strip("/")
     if isinstance(devices, str) or len(devices) != 2:
@@ -126,6 +126,7 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
             raise RuntimeError(f"torch.utils.dumper: {operator} draws random numbers; no test can compare it")
         func, args, kwargs = call.arguments()
         backward = bool(call.attributes.get("Backward"))
+        autocast = call.attributes.get("Autocast", "")
         header = [call.header(n, "output") for n in call.names("output")]
         needs = set(_names(call))
         grads = {n: call.value(n) for n in _grad_names(call)} if backward else {}
@@ -150,8 +151,10 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
     else:
         lines = base64.encodebytes(packed).decode()
         data = f'DATA = base64.b64decode(\n    """\n{lines}"""\n)'
+    skip = [i for i, name in enumerate(op.returns) if name in _calls.unspecified(op, args, kwargs)]
+    body = _backward_body(text, needs, grads, autocast) if backward else _forward_body(text, op, autocast, skip)
     m = _tools.metrics()
-    limits = m.tolerance(*(h[1] for h in header if h), "bool")
+    limits = m.tolerance(*(h[1] for h in header if h), autocast or "bool")
     source = _TEMPLATE.format(
         overload=op.overload + (" (backward)" if backward else ""),
         source=os.path.basename(path),
@@ -161,7 +164,7 @@ def write_unittest(path: str, operator: str, target: str, devices=("cpu", "npu")
         data=data,
         title="".join(part.capitalize() for part in base.split("_")),
         function=base,
-        call=_backward_body(text, needs, grads) if backward else _forward_body(text, op),
+        call="\n".join(f"        {line}" for line in body),
         first=devices[0],
         second=devices[1],
         rtol=limits.rtol,
@@ -185,6 +188,8 @@ def _call_text(func, args, kwargs, needs):
             return f't["{name}"]'
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
             return "[" + ", ".join(one(f"{name}_{i}", item) for i, item in enumerate(value)) + "]"
+        if isinstance(value, torch.UntypedStorage):
+            raise ValueError(f"torch.utils.dumper: {func}: no test can be written of an operator on storages")
         return _literal(value, isinstance(value, torch.device))
 
     names = [a.name for a in func._schema.arguments]
@@ -197,20 +202,28 @@ def _call_text(func, args, kwargs, needs):
 _FLAT = "flat = list(result) if isinstance(result, (list, tuple)) else [result]"
 
 
-def _forward_body(text: str, op) -> str:
-    lines = ["with torch.no_grad():", f"    result = {text}", _FLAT]
+def _autocast(dtype: str) -> str:
+    return f"torch.autocast(torch.device(device).type, torch.{dtype})"
+
+
+def _forward_body(text: str, op, autocast: str, skip) -> list[str]:
+    modes = "torch.no_grad()" + (f", {_autocast(autocast)}" if autocast else "")
+    lines = [f"with {modes}:", f"    result = {text}", _FLAT]
+    if skip:  # nobody says what is in them
+        lines.append(f"flat = [r for i, r in enumerate(flat) if i not in {skip}]")
     for name in sorted(op.writes):
         lines.append(f'flat += [t["{name}"]] if "{name}" in t else []')
     lines.append("return [r.detach().cpu() for r in flat if isinstance(r, torch.Tensor)]")
-    return "\n".join(f"        {line}" for line in lines)
+    return lines
 
 
-def _backward_body(text: str, needs, grads) -> str:
+def _backward_body(text: str, needs, grads, autocast: str) -> list[str]:
     chosen = sorted(grads, key=lambda name: int(name[5:]))
-    lines = [f"result = {text}", _FLAT, "flat = [r for r in flat if isinstance(r, torch.Tensor)]"]
+    lines = [f"with {_autocast(autocast)}:", f"    result = {text}"] if autocast else [f"result = {text}"]
+    lines += [_FLAT, "flat = [r for r in flat if isinstance(r, torch.Tensor)]"]
     outputs = ", ".join(f"flat[{name[5:]}]" for name in chosen)
     leaves = ", ".join(f't["{name}"]' for name in sorted(needs))
     entering = ", ".join(f't["{name}"]' for name in chosen)
     lines.append(f"found = torch.autograd.grad([{outputs}], [{leaves}], [{entering}], allow_unused=True)")
     lines.append("return [g.cpu() for g in found if g is not None]")
-    return "\n".join(f"        {line}" for line in lines)
+    return lines

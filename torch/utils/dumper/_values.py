@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 # Dtypes that numpy lacks, and the integers of the same size that hold their bits.
-_BITS = {torch.bfloat16: torch.int16, torch.bits16: torch.int16}
+_BITS = {torch.bfloat16: torch.uint16, torch.bits16: torch.uint16}
 _BYTES = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
 for _name in f"{_BYTES} bits8 bits1x8 bits2x4 bits4x2".split():
     if hasattr(torch, _name):
@@ -18,7 +18,13 @@ _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).val
 _NAMES = {value: name for name, value in _DTYPES.items()}
 for _name in ("float32", "float64", "float16", "int64", "int32", "int16", "complex64", "complex128", "complex32"):
     _NAMES[_DTYPES[_name]] = _name  # not the second names float, half, ...
+_PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_NUMPY = {_DTYPES[_name]: np.dtype(_name) for _name in _PLAIN.split()}
 STATISTICS = ("min", "max", "mean", "std", "norm", "count", "nan", "inf")
+
+
+class NotKeptError(ValueError):
+    """The file does not hold a value: it was recorded without, or is of a type that files do not keep."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -90,9 +96,24 @@ def has_strides(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested and all(type(n) is int for n in tensor.stride())
 
 
+def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its graph; forward-mode differentiation makes zeros that have no memory."""
+    tensor = tensor.detach()
+    return torch.zeros(tensor.shape, dtype=tensor.dtype) if tensor._is_zerotensor() else tensor
+
+
+class _Memory:
+    """A tensor's memory for numpy. `Tensor.numpy()` would forbid the program to resize its tensor for good."""
+
+    def __init__(self, tensor: torch.Tensor, dtype: np.dtype) -> None:
+        self._tensor = tensor  # numpy keeps this object, and with it the memory
+        address = (tensor.data_ptr(), False)
+        self.__array_interface__ = {"shape": tuple(tensor.shape), "typestr": dtype.str, "data": address, "version": 3}
+
+
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values, C-contiguous, in the logical shape; dtypes that numpy lacks as integers of their size."""
-    tensor = tensor.detach()
+    tensor = _with_memory(tensor)
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
     tensor = tensor.resolve_conj().resolve_neg()
@@ -101,8 +122,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.contiguous()
     if tensor.dtype in _BITS:
         tensor = tensor.view(_BITS[tensor.dtype])
-    array = tensor.numpy()
-    return array.view(np.uint16) if array.dtype == np.int16 and tensor.dtype is not torch.int16 else array
+    return np.asarray(_Memory(tensor, _NUMPY[tensor.dtype]))
 
 
 def from_numpy(array: np.ndarray, dtype: str) -> torch.Tensor:
@@ -136,9 +156,14 @@ def with_strides(tensor: torch.Tensor, strides) -> torch.Tensor:
     return own.as_strided(size, strides)
 
 
-def statistics(tensor: torch.Tensor) -> np.ndarray:
-    """float64 array of STATISTICS; the first five are over the finite elements, NaN where there is none."""
-    flat = tensor.detach().cpu().flatten()
+def statistics(tensor: torch.Tensor) -> np.ndarray | None:
+    """float64 array of STATISTICS; the first five are over the finite elements, NaN where there is none.
+
+    None for dtypes that are no numbers: bits, and packed ones.
+    """
+    if str(tensor.dtype).startswith(("torch.bits", "torch.float4")):
+        return None
+    flat = _with_memory(tensor).cpu().flatten()
     flat = flat.abs() if flat.is_complex() else flat
     wide = flat.double()
     finite = wide[torch.isfinite(wide)]
@@ -168,6 +193,8 @@ def encode(value):
             return kind, str(value)
     if isinstance(value, torch.Generator):
         return "Generator", None
+    if isinstance(value, torch.UntypedStorage) and value.device.type != "meta":
+        return "UntypedStorage", to_numpy(torch.empty(0, dtype=torch.uint8, device=value.device).set_(value))
     if isinstance(value, (list, tuple)):
         if value and all(type(item) is int for item in value):
             return "int[]", np.array(value, np.int64)
@@ -189,9 +216,15 @@ _TEXT_TYPES = {
 
 
 def decode(kind: str, data, device=None):
-    """The value that `encode` took apart; `device` replaces a recorded device. Raises ValueError if it was not kept."""
+    """The value that `encode` took apart; `device` replaces a recorded device.
+
+    Raises:
+        NotKeptError: it was not kept.
+    """
     if kind in ("None", "Generator"):
         return None
+    if kind == "UntypedStorage" and data is not None:
+        return torch.from_numpy(data).to("cpu" if device is None else device).untyped_storage()
     if kind in ("bool", "int", "float", "complex"):
         return {"bool": bool, "int": int, "float": float, "complex": complex}[kind](data)
     if kind in ("int[]", "float[]", "bool[]"):
@@ -205,4 +238,4 @@ def decode(kind: str, data, device=None):
         if kind == "device":
             return torch.device(text if device is None else device)
         return getattr(torch, text.removeprefix("torch."))
-    raise ValueError(f"an argument of type {kind} is not kept in the file")
+    raise NotKeptError(f"an argument of type {kind} is not kept in the file")

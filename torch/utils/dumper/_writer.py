@@ -121,6 +121,8 @@ class Writer:
                 self._tensor(place, value if like is None else like, data, same_as)
             return
         kind, data = _values.encode(value)
+        if self.summary_only and kind == "UntypedStorage":
+            data = None
         with self._lock, self._errors(place):
             self._attribute(self._dataset(place, data), "Type", kind)
 
@@ -178,7 +180,7 @@ class Writer:
 
     def _free_space(self, where: str, wanted: int = 0) -> None:
         """Raises OSError before the disk is full, so that what is there stays readable."""
-        disk = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
+        disk = self._disk.space()  # asked of the file: the script may be in another directory by now
         if disk.f_bavail * disk.f_frsize < wanted + _RESERVE:
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({size_text(wanted)} wanted)")
         self._since_check = 0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from . import _values
+
 
 def tensors_in(value, place: str = ""):
     """Pairs (place, tensor) of all tensors in lists, tuples, dicts and their nestings."""
@@ -25,7 +27,7 @@ def describe(value) -> str:
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__name__} {value!r}"[:120]
     text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
-    if not value.numel() or value.is_complex():
+    if not _values.storable(value) or not value.numel() or value.is_complex():
         return text
     flat = value.detach().flatten().cpu()
     first = ", ".join(f"{v:.6g}" for v in flat[:4].tolist())
@@ -139,7 +141,8 @@ def _record(model, inputs, device):
         for place, tensor in tensors_in(value):
             key = (phase, name, role + place)
             counts[key] = counts.get(key, 0) + 1
-            seen.append(((*key, counts[key]), tensor.detach().to("cpu", copy=True)))
+            if tensor.device.type != "meta":
+                seen.append(((*key, counts[key]), tensor.detach().to("cpu", copy=True)))
 
     with watch_network(local, see):
         result = local(*moved)
@@ -193,7 +196,7 @@ def compare_network(model, *inputs, devices=("cpu", "npu"), limit: float = 1e-4,
             rows.append(Difference(phase, name, role, float("nan"), float("nan"), False, f"{what} on {devices[0]}"))
             continue
         wide = torch.complex128 if value.is_complex() else torch.float64
-        a, b = value.to(wide), truth.to(wide)
+        a, b = (t.to_dense().to(wide) if t.layout is not torch.strided else t.to(wide) for t in (value, truth))
         same = (a == b) | (a.isnan() & b.isnan())
         error = torch.where(same, 0.0, (a - b).abs()) if a.numel() else torch.zeros(1)
         mean, largest = error.mean().item(), error.max().item()

@@ -1,5 +1,6 @@
 // acl.h and acl_base.h: initialisation, messages, tensor descriptions, data buffers.
 
+#include "api/dump_state.h"
 #include "exec/custom.h"
 #include "exec/dump.h"
 #include "runtime/config.h"
@@ -64,6 +65,7 @@ aclError aclInit(const char* config_path) {
   if (configuration.find("dump")) {
     try {
       start_dump(config_path, configuration);
+      dump_is_of_init();
     } catch (...) {
       initialised.store(0);
       throw;
@@ -99,10 +101,11 @@ void aclAppLog(aclLogLevel level, const char* function, const char* file, uint32
            std::string(function ? function : "") + ": " + text);
 }
 
+// Both as documented for CANN 9.0: no infinities and NaNs, which products that saturate lack; the exponent that stands
+// for them elsewhere is an ordinary one.
 float aclFloat16ToFloat(aclFloat16 value) {
   const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16, exponent = value >> 10 & 0x1F,
                  fraction = value & 0x3FF;
-  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
   return sign ? -magnitude : magnitude;
@@ -112,8 +115,7 @@ aclFloat16 aclFloatToFloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return static_cast<aclFloat16>(sign | 0x7E00);
-  if (magnitude >= 0x47800000) return static_cast<aclFloat16>(sign | 0x7C00);
+  if (magnitude >= 0x477FF000) return static_cast<aclFloat16>(sign | 0x7BFF);  // 65520, half a step above 65504
   if (magnitude < 0x38800000) {
     // Adding 0.5 lines up the subnormal's bits at the end of the fraction, rounded to even by the addition.
     return static_cast<aclFloat16>(

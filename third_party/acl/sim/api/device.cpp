@@ -7,6 +7,7 @@
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/fault.h"
+#include "runtime/peers.h"
 #include "runtime/stream.h"
 #include "sim_api.h"
 
@@ -97,10 +98,17 @@ aclError aclrtDeviceEnablePeerAccess(int32_t peer, uint32_t flags) {
   check_device(peer);
   if (peer == mine) throw Error(ACL_ERROR_RT_INVALID_DEVICEID, format("device %d is no peer of itself", peer));
   if (flags != 0) throw Error(ACL_ERROR_INVALID_PARAM, "flags must be 0");
-  return ACL_SUCCESS;  // every simulated device reaches every other
+  set_peer(mine, peer, true);  // every simulated device reaches every other
+  return ACL_SUCCESS;
 }
 
-aclError aclrtDeviceDisablePeerAccess(int32_t peer) { return aclrtDeviceEnablePeerAccess(peer, 0); }
+aclError aclrtDeviceDisablePeerAccess(int32_t peer) {
+  const int mine = current_context().device->id;
+  check_device(peer);
+  if (peer == mine) throw Error(ACL_ERROR_RT_INVALID_DEVICEID, format("device %d is no peer of itself", peer));
+  set_peer(mine, peer, false);
+  return ACL_SUCCESS;
+}
 
 aclError aclrtDeviceGetBareTgid(int32_t* pid) {
   if (!pid) throw Error(ACL_ERROR_INVALID_PARAM, "pid is null");

@@ -1,18 +1,21 @@
 // acl_mdl.h: the life cycle of dump sessions.
 
 #include "exec/dump.h"
+#include "api/dump_state.h"
 #include "runtime/error.h"
 #include "runtime/json.h"
 #include "sim_api.h"
 
 #include <mutex>
 
-namespace acl_sim::api {
+namespace acl_sim {
+namespace api {
 namespace {
 
 struct State {
   std::mutex mutex;
   bool ready = false;
+  bool of_init = false;
 };
 
 State& state() {
@@ -25,11 +28,21 @@ void check_ready(const State& s) {
 }
 
 }  // namespace
+}  // namespace api
+
+void dump_is_of_init() {
+  auto& s = api::state();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  s.of_init = true;
+}
+
+namespace api {
 
 aclError aclmdlInitDump() {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   if (s.ready) throw Error(ACL_ERROR_DUMP_ALREADY_RUN, "aclmdlInitDump was called before");
+  if (s.of_init) throw Error(ACL_ERROR_DUMP_ALREADY_RUN, "the file that aclInit read dumps already");
   s.ready = true;
   return ACL_SUCCESS;
 }
@@ -52,4 +65,5 @@ aclError aclmdlFinalizeDump() {
   return ACL_SUCCESS;
 }
 
-}  // namespace acl_sim::api
+}  // namespace api
+}  // namespace acl_sim

@@ -5,6 +5,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/fault.h"
+#include "runtime/peers.h"
 #include "runtime/pinned.h"
 #include "runtime/stream.h"
 #include "sim_api.h"
@@ -96,6 +97,10 @@ Plan plan_copy(void* to, size_t room, const void* from, size_t bytes, aclrtMemcp
     case ACL_MEMCPY_DEVICE_TO_DEVICE: {
       Device& source = live(from, bytes, "source", kind);
       Device& target = live(to, bytes, "destination", kind);
+      if (&source != &target && !are_peers(source.id, target.id))
+        throw Error(ACL_ERROR_RT_PARAM_INVALID,
+                    format("devices %d and %d do not copy from each other: call aclrtDeviceEnablePeerAccess first",
+                           source.id, target.id));
       plan = {kDeviceToDevice, false, &target, target.alias(to), source.alias(from)};
       break;
     }

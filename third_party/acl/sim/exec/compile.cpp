@@ -43,6 +43,22 @@ Operand make_operand(const Description& d, const aclTensorDesc& desc, const char
   return operand;
 }
 
+// The dims of an image or filter as NCHW, where its format says another order and the operator heeds it.
+void read_format(CompiledOp& op, Operand& operand) {
+  if (!op.def->takes_image_formats || operand.dims.size() != 4) return;
+  const auto& d = operand.dims;
+  if (operand.format == ACL_FORMAT_NHWC) {
+    operand.order = HostOrder::kRows;
+    operand.logical = {d[0], d[3], d[1], d[2]};
+  } else if (operand.format == ACL_FORMAT_HWCN) {
+    operand.order = HostOrder::kFilterColumns;
+    operand.logical = {d[3], d[2], d[0], d[1]};
+  } else {
+    return;
+  }
+  op.reordered = true;
+}
+
 std::string names_of(DtypeSet set) {
   std::string names;
   for (int t = 0; t < 64; ++t) {
@@ -113,6 +129,9 @@ std::unique_ptr<CompiledOp> compile(const Description& d) {
     op->inputs.push_back(make_operand(d, *d.input[i], "input", static_cast<size_t>(i)));
   for (int i = 0; i < d.outputs; ++i)
     op->outputs.push_back(make_operand(d, *d.output[i], "output", static_cast<size_t>(i)));
+  for (auto* list : {&op->inputs, &op->outputs}) {
+    for (auto& operand : *list) read_format(*op, operand);
+  }
   check_operands(*op);
   try {
     check_attrs(*def, op->attrs);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/layout.h"
 #include "exec/op.h"
 #include "runtime/attr.h"
 #include "runtime/tensor_desc.h"
@@ -26,6 +27,8 @@ struct Operand {
   bool host = false;
   bool absent = false;  // an optional input that is not given
   std::vector<int64_t> dims;
+  HostOrder order = HostOrder::kAsDims;
+  std::vector<int64_t> logical;  // dims as NCHW, if the order is another
   int64_t elements = 0;
   size_t bytes = 0;
 };
@@ -66,12 +69,17 @@ struct CompiledOp {
   bool tiny = false;         // small enough for the calling thread
   bool tiny_loop = false;    // def->tiny_fn may run it, if its operands are stored plainly
   bool host_inputs = false;  // some input comes by value
+  bool reordered = false;    // some operand's order is not that of its dims
   uint64_t hash = 0;
   std::vector<uint64_t> key;
   bool kept = false;                           // never evicted; under the lock of its part of the cache
   mutable std::atomic<uint64_t> used{0};       // the cache's generation at its last use
   mutable std::atomic<Frame*> frame{nullptr};  // tensors kept for the next execution, see context.cpp
 
+  // What the operator is given.
+  const std::vector<int64_t>& seen_dims(const Operand& o) const {
+    return o.order == HostOrder::kAsDims ? o.dims : o.logical;
+  }
   const Operand& operand(size_t i) const { return i < inputs.size() ? inputs[i] : outputs[i - inputs.size()]; }
   std::string describe() const;  // type, inputs and outputs
 };

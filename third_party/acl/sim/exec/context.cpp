@@ -90,6 +90,17 @@ at::ScalarType scalar_type(aclDataType dtype) {
   }
 }
 
+at::Tensor as_seen(const at::Tensor& described, HostOrder order) {
+  switch (order) {
+    case HostOrder::kRows:
+      return described.permute({0, 3, 1, 2});
+    case HostOrder::kFilterColumns:
+      return described.permute({3, 2, 0, 1});
+    default:
+      return described;
+  }
+}
+
 LayoutMap* layout_or_null(Device& device) { return device.layout.load(std::memory_order_acquire); }
 
 LayoutMap& layout_of(Device& device) {
@@ -100,12 +111,34 @@ LayoutMap& layout_of(Device& device) {
   return *layout_or_null(device);
 }
 
+std::vector<int64_t> values_of(const at::Tensor& tensor, size_t input, aclDataType dtype) {
+  switch (tensor.scalar_type()) {
+    case at::kLong:
+      return widen<int64_t>(tensor);
+    case at::kInt:
+      return widen<int32_t>(tensor);
+    default:
+      throw OpError(
+          ACL_ERROR_OP_INPUT_NOT_MATCH,
+          format("input %zu holds axes or a shape and must be int32 or int64, not %s", input, dtype_name(dtype)));
+  }
+}
+
+at::Scalar scalar_of(const at::Tensor& tensor, size_t input) {
+  if (tensor.numel() != 1) {
+    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
+                  format("input %zu must have one element, not %lld", input, static_cast<long long>(tensor.numel())));
+  }
+  return tensor.item();
+}
+
 RunContext::RunContext(const CompiledOp& op, OpLaunch& launch, Device& device)
     : op_(op), launch_(launch), device_(device), frame_(op.frame.exchange(nullptr, std::memory_order_acquire)) {
   if (!frame_) {
     frame_ = new Frame;
     frame_->tensors.resize(op.inputs.size() + op.outputs.size());
   }
+  layouts_ = op.reordered;
   if (const LayoutMap* map = layout_or_null(device)) {
     for (size_t i = 0; i < frame_->tensors.size() && !layouts_; ++i) {
       const auto& operand = op.operand(i);
@@ -161,7 +194,8 @@ Operands& RunContext::with_layouts() {
     OperandView v;
     if (operand.absent) return v;
     v.data = launch_.operand(i);
-    v.dims = operand.dims;
+    v.dims = op_.seen_dims(operand);
+    v.order = operand.order;
     v.dtype = scalar_type(operand.dtype);
     v.bytes = operand.bytes;
     v.on_device = !operand.host;
@@ -189,28 +223,8 @@ at::Tensor RunContext::in_channels_last(size_t i) {
   return with_layouts().in_channels_last(i);
 }
 
-std::vector<int64_t> RunContext::in_values(size_t i) {
-  const at::Tensor values = in(i);
-  switch (values.scalar_type()) {
-    case at::kLong:
-      return widen<int64_t>(values);
-    case at::kInt:
-      return widen<int32_t>(values);
-    default:
-      throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
-                    format("input %zu holds axes or a shape and must be int32 or int64, not %s", i,
-                           dtype_name(op_.inputs[i].dtype)));
-  }
-}
-
-at::Scalar RunContext::in_scalar(size_t i) {
-  const at::Tensor value = in(i);
-  if (value.numel() != 1) {
-    throw OpError(ACL_ERROR_OP_INPUT_NOT_MATCH,
-                  format("input %zu must have one element, not %lld", i, static_cast<long long>(value.numel())));
-  }
-  return value.item();
-}
+std::vector<int64_t> RunContext::in_values(size_t i) { return values_of(in(i), i, op_.inputs[i].dtype); }
+at::Scalar RunContext::in_scalar(size_t i) { return scalar_of(in(i), i); }
 
 at::Tensor RunContext::out(size_t i) {
   checked_output(i);
@@ -248,13 +262,18 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
   checked_output(i);
   const size_t operand = op_.inputs.size() + i;
   forget_placement();
-  // A result with other strides that was placed in the output's memory would be overwritten while it is read.
-  if (!result.is_contiguous() && op_.outputs[i].elements > 0 && result.storage().data() == launch_.operand(operand)) {
+  const std::vector<int64_t>& dims = op_.seen_dims(op_.outputs[i]);
+  // A result with other strides that was placed in the output's memory would be overwritten while it is read. Unless it
+  // may stay there as it is.
+  const bool channels_last = result.dim() == 4 && result.is_contiguous(at::MemoryFormat::ChannelsLast) &&
+                             result.sizes() == c10::IntArrayRef(dims) && result.storage_offset() == 0 &&
+                             result.scalar_type() == scalar_type(op_.outputs[i].dtype);
+  if (!result.is_contiguous() && !channels_last && op_.outputs[i].elements > 0 &&
+      result.storage().data() == launch_.operand(operand)) {
     set_out(i, result.clone(at::MemoryFormat::Contiguous));
     return;
   }
-  if (result.sizes() != c10::IntArrayRef(op_.outputs[i].dims) ||
-      result.scalar_type() != scalar_type(op_.outputs[i].dtype)) {
+  if (result.sizes() != c10::IntArrayRef(dims) || result.scalar_type() != scalar_type(op_.outputs[i].dtype)) {
     // Same elements under other dims (a 0-d result for a [1] output) are fine, anything else is the operator's mistake.
     if (result.numel() != op_.outputs[i].elements) {
       throw OpError(ACL_ERROR_OP_OUTPUT_NOT_MATCH,
@@ -262,7 +281,7 @@ void RunContext::set_out(size_t i, const at::Tensor& result) {
                            static_cast<long long>(op_.outputs[i].elements), static_cast<long long>(result.numel())));
     }
     const at::Tensor& target = out(i);
-    target.copy_(result.reshape(op_.outputs[i].dims));
+    target.copy_(result.reshape(dims));
     return;
   }
   if (layouts_ || !result.is_contiguous()) {

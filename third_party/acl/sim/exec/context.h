@@ -22,9 +22,16 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 
 at::ScalarType scalar_type(aclDataType dtype);
 
+// A tensor in the dims of its descriptor, in those that the operator sees.
+at::Tensor as_seen(const at::Tensor& described, HostOrder order);
+
 // The device's layout map if it has one, and made if it has none.
 LayoutMap* layout_or_null(Device& device);
 LayoutMap& layout_of(Device& device);
+
+// OpContext's in_values() and in_scalar() of input number `input`.
+std::vector<int64_t> values_of(const at::Tensor& tensor, size_t input, aclDataType dtype);
+at::Scalar scalar_of(const at::Tensor& tensor, size_t input);
 
 class RunContext final : public OpContext {
  public:
@@ -47,6 +54,8 @@ class RunContext final : public OpContext {
   void place_next_allocation(size_t i) override;
   void set_out(size_t i, const at::Tensor& result) override;
   std::string describe() const override { return op_.describe(); }
+  aclFormat in_format(size_t i) const override { return op_.inputs[checked_input(i)].format; }
+  aclFormat out_format(size_t i) const override { return op_.outputs[checked_output(i)].format; }
   Device& device() { return device_; }
 
   // Completes outputs and checks that the operator wrote where it was told. Call once it has run without throwing.

@@ -6,7 +6,6 @@
 #include "exec/context.h"
 #include "exec/dump_config.h"
 #include "exec/dump_format.h"
-#include "exec/overlap.h"
 #include "exec/run.h"
 #include "exec/scratch.h"
 #include "runtime/device.h"
@@ -157,18 +156,8 @@ void end_dump() {
 OperandDump::OperandDump(const DumpTicket& ticket, const CompiledOp& op, OpLaunch& launch, Device& device)
     : ticket_(ticket), op_(op), launch_(launch), device_(device) {}
 
-OperandDump::~OperandDump() {
-  for (void* copy : kept_) give_scratch(copy);
-}
-
 void OperandDump::before() {
-  if (!ticket_.session->config.inputs) return;
-  kept_.resize(op_.inputs.size(), nullptr);
-  for (size_t i = 0; i < op_.inputs.size(); ++i) {
-    if (!may_be_overwritten(op_, launch_, i)) continue;
-    kept_[i] = take_scratch(op_.inputs[i].bytes);
-    copy_from_device(device_, kept_[i], launch_.operand(i), op_.inputs[i].bytes);
-  }
+  if (ticket_.session->config.inputs) kept_.keep(op_, launch_, device_);
 }
 
 void OperandDump::after(const Stream& stream, uint64_t task) {
@@ -201,7 +190,7 @@ void OperandDump::after(const Stream& stream, uint64_t task) {
       map->read(data, operand.bytes, plain.get());
       file->write(plain.get(), operand.bytes);
     };
-    for (size_t i = 0; config.inputs && i < op_.inputs.size(); ++i) put(i, kept_[i]);
+    for (size_t i = 0; config.inputs && i < op_.inputs.size(); ++i) put(i, kept_.of(i));
     for (size_t i = 0; config.outputs && i < op_.outputs.size(); ++i) put(op_.inputs.size() + i, nullptr);
     file->complete();
   } catch (...) {

@@ -15,8 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "exec/kept_inputs.h"
 #include "runtime/json.h"
 #include "runtime/task.h"
 
@@ -49,9 +49,6 @@ void end_dump();
 class OperandDump {
  public:
   OperandDump(const DumpTicket& ticket, const CompiledOp& op, OpLaunch& launch, Device& device);
-  ~OperandDump();
-  OperandDump(const OperandDump&) = delete;
-  OperandDump& operator=(const OperandDump&) = delete;
 
   // Copies the inputs that share memory with an output.
   void before();
@@ -63,7 +60,7 @@ class OperandDump {
   const CompiledOp& op_;
   OpLaunch& launch_;
   Device& device_;
-  std::vector<void*> kept_;  // copies by input, or nullptr
+  KeptInputs kept_;
 };
 
 }  // namespace gnu::visibility("hidden")

@@ -112,7 +112,12 @@ DumpConfig read_dump_config(const std::string& file, const Json& whole) {
   config.outputs = mode != "input";
   config.single_operators = Checker::text(*dump, "dump_op_switch", "off") == "on";
   config.overflow_only = Checker::text(*dump, "dump_debug", "off") == "on";
-  if (config.overflow_only) config.inputs = config.outputs = true;
+  if (config.overflow_only) {
+    const Json* list = dump->find("dump_list");
+    if (config.single_operators || (list && !list->items.empty()))
+      check.refuse(*dump, "'dump_debug' cannot be on together with 'dump_op_switch' or models in 'dump_list'");
+    config.inputs = config.outputs = true;
+  }
   const Json* path = dump->find("dump_path");
   if (!path || path->text.empty()) check.refuse(path ? *path : *dump, "'dump_path' is missing or empty");
   config.path = check.folder(*path, path->text);

@@ -43,10 +43,6 @@ bool all_finite(aclDataType dtype, const void* data, int64_t count) {
   }
 }
 
-bool is_checked_output(const Operand& output) {
-  return !output.absent && (output.dtype == ACL_FLOAT || output.dtype == ACL_FLOAT16 || output.dtype == ACL_BF16);
-}
-
 }  // namespace
 
 bool FloatWatch::finite(size_t i) {
@@ -67,7 +63,7 @@ bool FloatWatch::after() {
   if (op_.def->on_ai_cpu) return false;
   bool made = false;
   for (size_t i = 0; i < op_.outputs.size() && !made; ++i)
-    made = is_checked_output(op_.outputs[i]) && !finite(op_.inputs.size() + i);
+    made = is_watched(op_.outputs[i]) && !finite(op_.inputs.size() + i);
   if (!made || !op_.attrs.all_finite()) return false;
   for (size_t i = 0; i < op_.inputs.size(); ++i) {
     const Known known = inputs_.empty() ? Known::Not : inputs_[i];
@@ -82,7 +78,8 @@ namespace {
 
 constexpr int64_t kStatusElements = 8;
 
-Device& device_of(OpContext& c) { return static_cast<RunContext&>(c).device(); }
+// Throws where the operator is computed beside the device, which has no register.
+Device& device_of(OpContext& c) { return dynamic_cast<RunContext&>(c).device(); }
 
 void check_status(const at::Tensor& t, const char* what) {
   if (t.numel() != kStatusElements && t.numel() != 2 * kStatusElements)
@@ -115,11 +112,13 @@ void get_status(OpContext& c) {
 void get_status_v2(OpContext& c) {
   const Device& device = device_of(c);
   zero_output(c);
-  *c.out(0).mutable_data_ptr<int32_t>() = static_cast<int32_t>(device.float_status.load(std::memory_order_relaxed));
+  auto* words = c.out(0).mutable_data_ptr<int32_t>();
+  words[0] = static_cast<int32_t>(device.float_status.load(std::memory_order_relaxed));
+  if (c.out(0).numel() > kStatusElements) words[1] = static_cast<int32_t>(device.underflows.load());
 }
 
 void clear_status(OpContext& c) {
-  device_of(c).float_status.store(0, std::memory_order_relaxed);
+  device_of(c).clear_float_status();
   if (c.num_outputs() > 0) zero_output(c);
 }
 

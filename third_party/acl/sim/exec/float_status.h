@@ -9,6 +9,9 @@
 //  - on streams switched on with aclrtSetStreamOverflowSwitch,
 //  - for launches that are dumped with "dump_debug".
 // Inputs are only looked at when an output is not finite, or before the operator runs if it may overwrite them.
+// Streams of the second kind also count results that underflow, see Note [Underflow] in underflow.h. That count is
+// the second word of what aclrtGetOverflowStatus gives; the operators' eight words tell of overflows alone, because a
+// loss scaler takes any of them for one.
 
 #include <cstdint>
 #include <vector>
@@ -19,6 +22,11 @@
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Device;
+
+// Whether an output's infinities, NaNs and underflows count.
+inline bool is_watched(const Operand& output) {
+  return !output.absent && (output.dtype == ACL_FLOAT || output.dtype == ACL_FLOAT16 || output.dtype == ACL_BF16);
+}
 
 class FloatWatch {
  public:

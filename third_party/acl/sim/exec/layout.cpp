@@ -6,57 +6,33 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
+
+#include "scratch.h"
+#include "turn.h"
 
 namespace acl_sim {
 namespace {
 
-constexpr int64_t kTile = 16;
-
-// to[c][r] = from[r][c], tile by tile so that both sides stay in the first-level cache.
-template <class T>
-void transpose(const T* __restrict from, T* __restrict to, int64_t rows, int64_t columns) {
-  for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
-    const int64_t r1 = std::min(rows, r0 + kTile);
-    for (int64_t c0 = 0; c0 < columns; c0 += kTile) {
-      const int64_t c1 = std::min(columns, c0 + kTile);
-      for (int64_t c = c0; c < c1; ++c) {
-        for (int64_t r = r0; r < r1; ++r) {
-          to[c * rows + r] = from[r * columns + c];
-        }
-      }
-    }
-  }
-}
-
-void transpose_samples(const void* from, void* to, int64_t n, int64_t rows, int64_t columns, size_t element_bytes) {
+void turn_samples(const void* from, void* to, int64_t n, int64_t rows, int64_t columns, size_t element_bytes) {
+  constexpr int64_t kGrain = int64_t{1} << 15;  // elements
+  constexpr int64_t kTile = 16;                 // rows that turn() takes at a time
   const int64_t elements = rows * columns;
-  const auto run = [&]<class T>(T) {
-    at::parallel_for(0, n, std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(elements, 1)),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t i = begin; i < end; ++i) {
-                         transpose(static_cast<const T*>(from) + i * elements, static_cast<T*>(to) + i * elements, rows,
-                                   columns);
-                       }
-                     });
-  };
-  switch (element_bytes) {
-    case 1:
-      run(uint8_t{});
-      break;
-    case 2:
-      run(uint16_t{});
-      break;
-    case 4:
-      run(uint32_t{});
-      break;
-    case 8:
-      run(uint64_t{});
-      break;
-    default:
-      run(std::array<uint64_t, 2>{});
-      break;
+  if (n * elements == 0) {
+    return;
   }
+  // Large samples are split into bands of rows, so that a single one has work for all threads.
+  const int64_t tiles = std::max<int64_t>(1, kGrain / (columns * kTile));
+  const int64_t band = std::min(rows, tiles * kTile), bands = (rows + band - 1) / band;
+  at::parallel_for(0, n * bands, std::max<int64_t>(1, kGrain / (band * columns)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const size_t sample = static_cast<size_t>(i / bands * elements) * element_bytes;
+      const int64_t first = i % bands * band;
+      turn(static_cast<const char*>(from) + sample, static_cast<char*>(to) + sample, rows, columns, first,
+           std::min(rows, first + band), element_bytes);
+    }
+  });
 }
 
 uintptr_t address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
@@ -68,11 +44,11 @@ std::array<int64_t, 4> channels_last_strides(at::IntArrayRef dims) {
 }
 
 void rows_to_planes(const void* rows, void* planes, int64_t n, int64_t channels, int64_t area, size_t element_bytes) {
-  transpose_samples(rows, planes, n, area, channels, element_bytes);
+  turn_samples(rows, planes, n, area, channels, element_bytes);
 }
 
 void planes_to_rows(const void* planes, void* rows, int64_t n, int64_t channels, int64_t area, size_t element_bytes) {
-  transpose_samples(planes, rows, n, channels, area, element_bytes);
+  turn_samples(planes, rows, n, channels, area, element_bytes);
 }
 
 bool LayoutMap::may_hold_tags(const void* p, size_t bytes) const {
@@ -129,10 +105,11 @@ bool LayoutMap::any(const void* p, size_t bytes) const {
 }
 
 bool LayoutMap::channels_last(const void* p, at::IntArrayRef dims, size_t element_bytes) const {
-  if (dims.size() != 4) {
-    return false;
-  }
-  const Tag wanted{dims[0], dims[1], dims[2] * dims[3], element_bytes};
+  return dims.size() == 4 && turned(p, Planes{dims[0], dims[1], dims[2] * dims[3]}, element_bytes);
+}
+
+bool LayoutMap::turned(const void* p, const Planes& planes, size_t element_bytes) const {
+  const Tag wanted{planes.samples, planes.channels, planes.area, element_bytes};
   if (!may_hold_tags(p, wanted.bytes())) {
     return false;
   }
@@ -196,7 +173,6 @@ void LayoutMap::read(const void* p, size_t bytes, void* to) const {
 // those that reach beyond the range.
 void LayoutMap::drop(uintptr_t begin, uintptr_t end, bool keep_content) {
   const std::lock_guard lock(mutex_);
-  std::vector<char> copy;
   for (;;) {
     const auto found = first_overlap(begin, end);
     if (found == tags_.end()) {
@@ -210,9 +186,9 @@ void LayoutMap::drop(uintptr_t begin, uintptr_t end, bool keep_content) {
     for (int64_t i = from; i < to; ++i) {
       const uintptr_t sample = base + static_cast<size_t>(i) * size;
       if (keep_content || sample < begin || sample + size > end) {
-        copy.resize(size);
-        std::memcpy(copy.data(), reinterpret_cast<const void*>(sample), size);
-        rows_to_planes(copy.data(), reinterpret_cast<void*>(sample), 1, tag.channels, tag.area, tag.element_bytes);
+        const std::unique_ptr<void, void (*)(void*)> copy(take_scratch(size), give_scratch);
+        std::memcpy(copy.get(), reinterpret_cast<const void*>(sample), size);
+        rows_to_planes(copy.get(), reinterpret_cast<void*>(sample), 1, tag.channels, tag.area, tag.element_bytes);
       }
     }
     erase(tags_.find(base));
@@ -234,8 +210,12 @@ void LayoutMap::make_plain(void* p, size_t bytes) {
 }
 
 void LayoutMap::mark(void* p, at::IntArrayRef dims, size_t element_bytes) {
-  const Tag tag{dims[0], dims[1], dims[2] * dims[3], element_bytes};
-  if (tag.bytes() == 0 || layout_free(dims)) {
+  mark(p, Planes{dims[0], dims[1], dims[2] * dims[3]}, element_bytes);
+}
+
+void LayoutMap::mark(void* p, const Planes& planes, size_t element_bytes) {
+  const Tag tag{planes.samples, planes.channels, planes.area, element_bytes};
+  if (tag.bytes() == 0 || planes.channels == 1 || planes.area == 1) {
     return;
   }
   const std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@
 //  - a write to unknown parts of a range calls make_plain() first.
 // Samples are the unit: forget() and make_plain() of a part of a tag split it, and reorder at most the samples at the
 // two borders. So a tag may outlive its tensor at little cost: the memory's next owner writes before it reads.
+// A filter that the host describes as HWCN is one sample: [H * W * C] planes of O elements, which lie as O rows.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -23,6 +24,15 @@
 
 namespace acl_sim {
 
+// The order in which the host describes the elements of an operand: that of its dims; an image [N, C, H, W] as
+// [N, H, W, C]; or a filter [O, C, H, W] as [H, W, C, O].
+enum class HostOrder : uint8_t { kAsDims, kRows, kFilterColumns };
+
+// A tensor as [samples, channels, area], of which each sample may lie as [area, channels].
+struct Planes {
+  int64_t samples, channels, area;
+};
+
 class LayoutMap {
  public:
   // False if [p, p + bytes) certainly holds nothing but plain memory. Lock-free; may be true without reason.
@@ -30,6 +40,8 @@ class LayoutMap {
 
   // Whether all samples of a 4-D tensor at p are stored channels-last.
   bool channels_last(const void* p, at::IntArrayRef dims, size_t element_bytes) const;
+  // The same for memory of other dims.
+  bool turned(const void* p, const Planes& planes, size_t element_bytes) const;
   // Whether any part of the range is tagged.
   bool any(const void* p, size_t bytes) const;
 
@@ -40,6 +52,7 @@ class LayoutMap {
   void forget(void* p, size_t bytes);
   // The 4-D tensor at p has been written channels-last.
   void mark(void* p, at::IntArrayRef dims, size_t element_bytes);
+  void mark(void* p, const Planes& planes, size_t element_bytes);
   // Reorders what is tagged in the range, in place.
   void make_plain(void* p, size_t bytes);
 

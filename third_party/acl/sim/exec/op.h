@@ -80,6 +80,10 @@ class OpContext {
   virtual void set_out(size_t i, const at::Tensor& result) = 0;
 
   virtual std::string describe() const = 0;  // op type, shapes and dtypes, for error texts
+
+  // As the descriptors have them.
+  virtual aclFormat in_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
+  virtual aclFormat out_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
 };
 
 // Type sets for OpDef::dtypes.
@@ -118,6 +122,7 @@ struct OpDef {
   bool tiny_makes_bool = false;
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
   bool on_ai_cpu = false;
+  bool takes_image_formats = false;
 
   OpDef& inputs(int n) { return inputs(n, n); }
   OpDef& inputs(int least, int most) {
@@ -149,6 +154,12 @@ struct OpDef {
   }
   OpDef& on_cube() {
     cube = true;
+    return *this;
+  }
+  // 4-D operands that are described as NHWC or HWCN, too: the operator gets them in the dims of NCHW all the same. Of
+  // any other operator such a format means nothing, and the dims are taken as they are.
+  OpDef& image_formats() {
+    takes_image_formats = true;
     return *this;
   }
   OpDef& ai_cpu() {

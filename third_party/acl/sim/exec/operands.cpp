@@ -24,6 +24,9 @@ bool overlap(const OperandView& a, const OperandView& b) {
   return a0 < b0 + b.bytes && b0 < a0 + a.bytes;
 }
 
+// A filter [O, C, H, W] whose host has it as [H * W * C, O].
+Planes filter_planes(at::IntArrayRef dims) { return {1, dims[1] * dims[2] * dims[3], dims[0]}; }
+
 bool same_image(const OperandView& a, const OperandView& b) {
   return a.data == b.data && a.bytes == b.bytes && a.dims == b.dims && a.dtype == b.dtype;
 }
@@ -36,9 +39,21 @@ Operands::Operands(LayoutMap& map, at::ArrayRef<OperandView> inputs, at::ArrayRe
   out_.resize(outputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const OperandView& v = inputs[i];
-    if (v.on_device && v.data != nullptr && map_.may_hold_tags(v.data, v.bytes)) {
-      in_[i].channels_last = map_.channels_last(v.data, v.dims, c10::elementSize(v.dtype));
-      in_[i].mixed = !in_[i].channels_last && map_.any(v.data, v.bytes);
+    const bool tagged = v.on_device && v.data != nullptr && map_.may_hold_tags(v.data, v.bytes);
+    const size_t element = tagged ? c10::elementSize(v.dtype) : 0;
+    switch (v.order) {
+      case HostOrder::kAsDims:
+        in_[i].channels_last = tagged && map_.channels_last(v.data, v.dims, element);
+        in_[i].mixed = tagged && !in_[i].channels_last && map_.any(v.data, v.bytes);
+        break;
+      case HostOrder::kRows:
+        in_[i].mixed = tagged && map_.any(v.data, v.bytes);
+        in_[i].channels_last = !in_[i].mixed;
+        break;
+      case HostOrder::kFilterColumns:
+        in_[i].channels_last = tagged && map_.turned(v.data, filter_planes(v.dims), element);
+        in_[i].mixed = !in_[i].channels_last;
+        break;
     }
   }
 }
@@ -49,6 +64,15 @@ at::Tensor Operands::in(size_t i) {
   if (!state.channels_last && !state.mixed) {
     return plain_alias(v);
   }
+  if (v.order != HostOrder::kAsDims && !state.plain.defined()) {
+    const at::Tensor rows = in_channels_last(i);
+    if (LayoutMap::layout_free(v.dims)) {
+      return rows.as_strided(v.dims, c10::contiguous_strides(v.dims));
+    }
+    state.plain = at::empty(v.dims, at::TensorOptions().dtype(v.dtype));
+    rows_to_planes(rows.const_data_ptr(), state.plain.mutable_data_ptr(), v.dims[0], v.dims[1], v.dims[2] * v.dims[3],
+                   c10::elementSize(v.dtype));
+  }
   if (!state.plain.defined()) {
     state.plain = at::empty(v.dims, at::TensorOptions().dtype(v.dtype));
     map_.read(v.data, v.bytes, state.plain.mutable_data_ptr());
@@ -56,13 +80,43 @@ at::Tensor Operands::in(size_t i) {
   return state.plain;
 }
 
-at::Tensor Operands::in_any(size_t i) { return in_[i].channels_last ? rows_alias(inputs_[i].data, inputs_[i]) : in(i); }
+at::Tensor Operands::in_any(size_t i) {
+  return in_[i].channels_last || inputs_[i].order != HostOrder::kAsDims ? in_channels_last(i) : in(i);
+}
+
+// The channels-last copy of an operand in another order than its dims', of which the device has no such memory.
+at::Tensor Operands::reordered_rows(size_t i) {
+  const OperandView& v = inputs_[i];
+  Input& state = in_[i];
+  if (state.rows.defined()) {
+    return state.rows;
+  }
+  const auto options = at::TensorOptions().dtype(v.dtype);
+  state.rows = at::empty(v.dims, options.memory_format(at::MemoryFormat::ChannelsLast));
+  if (v.order == HostOrder::kRows) {
+    map_.read(v.data, v.bytes, state.rows.mutable_data_ptr());
+    return state.rows;
+  }
+  const void* columns = v.data;
+  at::Tensor copy;
+  if (v.on_device && map_.any(v.data, v.bytes)) {
+    copy = at::empty(v.dims, options);
+    map_.read(v.data, v.bytes, copy.mutable_data_ptr());
+    columns = copy.const_data_ptr();
+  }
+  const Planes planes = filter_planes(v.dims);
+  planes_to_rows(columns, state.rows.mutable_data_ptr(), 1, planes.channels, planes.area, c10::elementSize(v.dtype));
+  return state.rows;
+}
 
 at::Tensor Operands::in_channels_last(size_t i) {
   const OperandView& v = inputs_[i];
   Input& state = in_[i];
   if (state.channels_last) {
     return rows_alias(v.data, v);
+  }
+  if (v.order != HostOrder::kAsDims) {
+    return reordered_rows(i);
   }
   if (LayoutMap::layout_free(v.dims)) {
     const at::Tensor plain = in(i);
@@ -90,7 +144,8 @@ bool Operands::must_go_beside(size_t i, bool channels_last) const {
     if (!v.on_device || v.data == nullptr || !overlap(v, outputs_[i])) {
       continue;
     }
-    if (in_[j].mixed || in_[j].channels_last != channels_last || (channels_last && !same_image(v, outputs_[i]))) {
+    if (v.order != HostOrder::kAsDims || outputs_[i].order != HostOrder::kAsDims || in_[j].mixed ||
+        in_[j].channels_last != channels_last || (channels_last && !same_image(v, outputs_[i]))) {
       return true;
     }
   }
@@ -105,7 +160,9 @@ at::Tensor Operands::output(size_t i, bool channels_last) {
   }
   state.asked = true;
   state.channels_last = channels_last;
-  state.beside = must_go_beside(i, channels_last);
+  // In another order than its dims' an output's memory takes nothing but rows.
+  state.beside = must_go_beside(i, channels_last) ||
+                 (v.order != HostOrder::kAsDims && !channels_last && !LayoutMap::layout_free(v.dims));
   if (state.beside) {
     at::TensorOptions options = at::TensorOptions().dtype(v.dtype);
     state.tensor = at::empty(v.dims, channels_last ? options.memory_format(at::MemoryFormat::ChannelsLast) : options);
@@ -126,7 +183,7 @@ at::Tensor Operands::output(size_t i, bool channels_last) {
 void Operands::set_out(size_t i, const at::Tensor& result) {
   const OperandView& v = outputs_[i];
   if (result.const_data_ptr() == v.data && static_cast<size_t>(result.nbytes()) == v.bytes) {
-    const bool plain = result.is_contiguous();
+    const bool plain = result.is_contiguous() && (v.order == HostOrder::kAsDims || LayoutMap::layout_free(v.dims));
     if (plain || (v.dims.size() == 4 && result.is_contiguous(at::MemoryFormat::ChannelsLast))) {
       Output& state = out_[i];
       map_.forget(v.data, v.bytes);
@@ -147,12 +204,20 @@ void Operands::finish() {
     if (!state.asked || v.data == nullptr) {
       continue;
     }
+    const size_t element = c10::elementSize(v.dtype);
     if (state.beside) {
       map_.forget(v.data, v.bytes);
-      std::memcpy(v.data, state.tensor.const_data_ptr(), v.bytes);
+      if (v.order == HostOrder::kAsDims || state.channels_last || LayoutMap::layout_free(v.dims)) {
+        std::memcpy(v.data, state.tensor.const_data_ptr(), v.bytes);
+      } else {
+        planes_to_rows(state.tensor.const_data_ptr(), v.data, v.dims[0], v.dims[1], v.dims[2] * v.dims[3], element);
+      }
     }
-    if (state.channels_last && !map_.channels_last(v.data, v.dims, c10::elementSize(v.dtype))) {
-      map_.mark(v.data, v.dims, c10::elementSize(v.dtype));
+    if (v.order == HostOrder::kFilterColumns) {
+      map_.mark(v.data, filter_planes(v.dims), element);
+    }
+    if (v.order == HostOrder::kAsDims && state.channels_last && !map_.channels_last(v.data, v.dims, element)) {
+      map_.mark(v.data, v.dims, element);
     }
   }
 }

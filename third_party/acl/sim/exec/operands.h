@@ -13,10 +13,11 @@ namespace acl_sim {
 // Memory of an operand as the executing thread may dereference it.
 struct OperandView {
   void* data = nullptr;
-  at::IntArrayRef dims;
+  at::IntArrayRef dims;  // as the operator sees it: of images NCHW in any order
   at::ScalarType dtype = at::ScalarType::Undefined;
   size_t bytes = 0;
   bool on_device = true;  // false: a host value by copy, never tagged
+  HostOrder order = HostOrder::kAsDims;
 };
 
 class Operands {
@@ -40,7 +41,7 @@ class Operands {
  private:
   struct Input {
     bool channels_last = false;  // stored as such
-    bool mixed = false;          // holds tagged samples otherwise
+    bool mixed = false;          // neither channels-last nor plain
     at::Tensor plain, rows;      // reordered copies, once made
   };
   struct Output {
@@ -51,6 +52,7 @@ class Operands {
   };
 
   at::Tensor output(size_t i, bool channels_last);
+  at::Tensor reordered_rows(size_t i);
   bool must_go_beside(size_t i, bool channels_last) const;
 
   LayoutMap& map_;

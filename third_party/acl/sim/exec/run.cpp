@@ -7,6 +7,7 @@
 #include "exec/float_status.h"
 #include "exec/placement.h"
 #include "exec/scratch.h"
+#include "exec/underflow.h"
 #include "runtime/config.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
@@ -136,23 +137,29 @@ bool watched(const OpLaunch& launch, const Stream& stream) {
          stream.overflow_check.load(std::memory_order_relaxed);
 }
 
-// Runs it while looking for overflows, and dumps its operands if it has a ticket.
+// Runs it while looking for overflows and underflows, and dumps its operands if it has a ticket.
 void run_watched(const CompiledOp& op, Task& task, Stream& stream) {
   OpLaunch& launch = task.op;
   Device& device = *stream.device;
   const bool debug = launch.dump && dumps_overflow_only(*launch.dump);
   std::optional<FloatWatch> floats;
-  if (debug || stream.overflow_check.load(std::memory_order_relaxed) ||
-      device.watches_floats.load(std::memory_order_relaxed)) {
-    floats.emplace(op, launch);
-  }
+  std::optional<UnderflowWatch> zeros;
+  const bool switched_on = stream.overflow_check.load(std::memory_order_relaxed);
+  if (debug || switched_on || device.watches_floats.load(std::memory_order_relaxed)) floats.emplace(op, launch);
+  if (switched_on) zeros.emplace(op, launch, device);
   std::optional<OperandDump> dump;
   if (launch.dump) dump.emplace(*launch.dump, op, launch, device);
   if (floats) floats->before();
+  if (zeros) zeros->before();
   if (dump) dump->before();
   run_plain(op, launch, device);
   const bool overflowed = floats && floats->after();
   if (overflowed) device.float_status.store(1, std::memory_order_relaxed);
+  if (zeros) {
+    DeviceScope scope;
+    TinyTeam tiny(op);
+    device.underflows.fetch_add(zeros->after(), std::memory_order_relaxed);
+  }
   if (!dump || (debug && !overflowed)) return;
   try {
     dump->after(stream, task.id);

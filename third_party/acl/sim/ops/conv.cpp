@@ -12,8 +12,17 @@ struct ConvAttrs {
   int64_t groups = 1;
 };
 
+// Whether the operator speaks of [N, H, W, C] and [H, W, C, O].
+bool channels_behind(const Attrs& attrs) {
+  const std::string format = attrs.text("data_format", "NCHW");
+  return format == "NHWC" || format == "NDHWC";
+}
+
 // The spatial part of an attribute that may also list N and C.
-std::vector<int64_t> spatial_part(const std::vector<int64_t>& values, int64_t rank, int64_t otherwise) {
+std::vector<int64_t> spatial_part(std::vector<int64_t> values, int64_t rank, int64_t otherwise, bool behind) {
+  if (behind && static_cast<int64_t>(values.size()) == rank + 2) {
+    values.pop_back();
+  }
   if (values.empty()) {
     return std::vector<int64_t>(rank, otherwise);
   }
@@ -27,10 +36,11 @@ std::vector<int64_t> spatial_part(const std::vector<int64_t>& values, int64_t ra
 ConvAttrs read_attrs(OpContext& c, int64_t rank) {
   const Attrs& attrs = c.attrs();
   ConvAttrs a;
-  a.stride = spatial_part(attrs.integers("strides"), rank, 1);
-  a.dilation = spatial_part(attrs.integers("dilations"), rank, 1);
-  a.output_padding =
-      spatial_part(attrs.has("output_padding") ? attrs.integers("output_padding") : std::vector<int64_t>{}, rank, 0);
+  const bool behind = channels_behind(attrs);
+  a.stride = spatial_part(attrs.integers("strides"), rank, 1, behind);
+  a.dilation = spatial_part(attrs.integers("dilations"), rank, 1, behind);
+  a.output_padding = spatial_part(
+      attrs.has("output_padding") ? attrs.integers("output_padding") : std::vector<int64_t>{}, rank, 0, behind);
   a.groups = attrs.integer("groups", 1);
   const std::vector<int64_t> pads = attrs.integers("pads");
   if (pads.empty()) {
@@ -133,6 +143,16 @@ at::Tensor shape_only(at::IntArrayRef sizes, const at::Tensor& like) {
   return at::empty(sizes, like.options());
 }
 
+// The sizes of an image or of a filter that come as an operand, as NCHW.
+std::vector<int64_t> image_sizes(OpContext& c, size_t i) {
+  const std::vector<int64_t> d = c.in_values(i);
+  return d.size() == 4 && channels_behind(c.attrs()) ? std::vector<int64_t>{d[0], d[3], d[1], d[2]} : d;
+}
+std::vector<int64_t> filter_sizes(OpContext& c, size_t i) {
+  const std::vector<int64_t> d = c.in_values(i);
+  return d.size() == 4 && channels_behind(c.attrs()) ? std::vector<int64_t>{d[3], d[2], d[0], d[1]} : d;
+}
+
 void conv_backprop_input_op(OpContext& c) {
   const at::Tensor dy0 = c.in_any(2);
   const at::ScalarType dtype = dy0.scalar_type();
@@ -147,7 +167,7 @@ void conv_backprop_input_op(OpContext& c) {
       return;
     }
   }
-  gradient(c, true, dy, shape_only(c.in_values(0), dy), w, a, dtype);
+  gradient(c, true, dy, shape_only(image_sizes(c, 0), dy), w, a, dtype);
 }
 
 void conv_backprop_filter_op(OpContext& c) {
@@ -164,7 +184,7 @@ void conv_backprop_filter_op(OpContext& c) {
       return;
     }
   }
-  gradient(c, false, dy, x, shape_only(c.in_values(1), x), a, dtype);
+  gradient(c, false, dy, x, shape_only(filter_sizes(c, 1), x), a, dtype);
 }
 
 // Sums over everything but the channels.
@@ -190,7 +210,14 @@ const DtypeSet kForward = kFloatTypes | dtype_bit(ACL_INT64);
 const std::vector<DtypeSet> kSizeFirst = {kIntTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes};
 const std::vector<DtypeSet> kSizeSecond = {kFloatTypes, kIntTypes, kFloatTypes};
 
-SIM_OP(Conv2D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
+SIM_OP(Conv2D)
+    .inputs(2, 4)
+    .dtypes(kForward)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .image_formats()
+    .on_cube()
+    .run(conv_forward_op);
 SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
@@ -211,6 +238,7 @@ SIM_OP(Conv2DBackpropInput)
     .dtypes(kSizeFirst)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
+    .image_formats()
     .on_cube()
     .run(conv_backprop_input_op);
 SIM_OP(Conv3DBackpropInput)
@@ -225,6 +253,7 @@ SIM_OP(Conv2DBackpropFilter)
     .dtypes(kSizeSecond)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
+    .image_formats()
     .on_cube()
     .run(conv_backprop_filter_op);
 SIM_OP(Conv3DBackpropFilter)
@@ -234,7 +263,7 @@ SIM_OP(Conv3DBackpropFilter)
     .require({"strides", "pads"})
     .on_cube()
     .run(conv_backprop_filter_op);
-SIM_OP(BiasAddGrad).inputs(1).dtypes(kFloatTypes).attrs({"data_format:str"}).run(bias_add_grad_op);
+SIM_OP(BiasAddGrad).inputs(1).dtypes(kFloatTypes).attrs({"data_format:str"}).image_formats().run(bias_add_grad_op);
 
 }  // namespace
 }  // namespace acl_sim

@@ -33,11 +33,30 @@ SIM_OP(Identity).inputs(1).dtypes(kAllTypes).tiny(identity_tiny).run(identity);
 // The output's descriptor holds the target dtype; the attribute is CANN's.
 SIM_OP(Cast).inputs(1).dtypes(kAllTypes).attrs({"dst_type:int"}).require({"dst_type"}).run(identity);
 
-void transpose(OpContext& c) {
-  const Tensor x = c.in(0);
-  c.out(0).copy_(x.permute(c.in_values(1)));
+// An operand that is given as NCHW in the dims of its descriptor.
+Tensor in_described_dims(const Tensor& t, aclFormat format) {
+  if (t.dim() == 4 && format == ACL_FORMAT_HWCN) return t.permute({2, 3, 1, 0});
+  if (t.dim() == 4 && format == ACL_FORMAT_NHWC) return t.permute({0, 2, 3, 1});
+  return t;
 }
-SIM_OP(Transpose).inputs(2).dtypes(kAllTypes).run(transpose);
+
+// Where both sides may lie as the device likes, images and filters that only change between NCHW and channels-last are
+// blocks of memory that stay as they are: Note [Stored layouts].
+constexpr int64_t kImageElements = 16384;  // a smaller one is not worth the entry in the map
+
+void transpose(OpContext& c) {
+  const std::vector<int64_t> perm = c.in_values(1);
+  const aclFormat format = c.out_format(0);
+  const Tensor x = in_described_dims(c.in_any(0), c.in_format(0)).permute(perm);
+  const bool to_planes = perm == std::vector<int64_t>{0, 3, 1, 2} && x.numel() >= kImageElements &&
+                         x.is_contiguous(at::MemoryFormat::ChannelsLast);
+  const bool described = x.dim() == 4 && (format == ACL_FORMAT_HWCN || format == ACL_FORMAT_NHWC);
+  const Tensor y = described   ? in_described_dims(c.out_channels_last(0), format)
+                   : to_planes ? c.out_channels_last(0)
+                               : c.out(0);
+  if (!copy_turned(y, x)) y.copy_(x);
+}
+SIM_OP(Transpose).inputs(2).dtypes(kAllTypes).image_formats().run(transpose);
 
 void broadcast_to(OpContext& c) {
   const Tensor x = c.in(0);

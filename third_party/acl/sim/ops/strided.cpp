@@ -1,5 +1,7 @@
 #include <sim/ops/strided.h>
 
+#include <sim/exec/layout.h>
+
 #include <ATen/Parallel.h>
 #include <c10/util/DimVector.h>
 
@@ -63,10 +65,8 @@ void copy_rows(void* to_data, const void* from_data, const c10::SmallVector<Dim,
   });
 }
 
-}  // namespace
-
-bool copy_in_steps(const at::Tensor& to, const at::Tensor& from) {
-  if (to.scalar_type() != from.scalar_type() || to.sizes() != from.sizes() || to.numel() == 0) return false;
+// The dimensions of both in the order of `to`, those that can be walked as one joined.
+c10::SmallVector<Dim, 5> joined_dims(const at::Tensor& to, const at::Tensor& from) {
   c10::SmallVector<Dim, 5> dims;
   for (int64_t i = 0; i < to.dim(); ++i) {
     const Dim d{to.size(i), to.stride(i), from.stride(i)};
@@ -77,6 +77,28 @@ bool copy_in_steps(const at::Tensor& to, const at::Tensor& from) {
       dims.push_back(d);
     }
   }
+  return dims;
+}
+
+}  // namespace
+
+bool copy_turned(const at::Tensor& to, const at::Tensor& from) {
+  if (to.scalar_type() != from.scalar_type() || !to.is_contiguous() || to.numel() == 0 || to.itemsize() > 16) {
+    return false;
+  }
+  const auto dims = joined_dims(to, from);
+  if (dims.size() != 2 && dims.size() != 3) return false;
+  const Dim &down = dims[dims.size() - 2], &right = dims.back();
+  if (down.from != 1 || right.from != down.size) return false;
+  const int64_t samples = dims.size() == 3 ? dims[0].size : 1;
+  if (samples > 1 && dims[0].from != down.size * right.size) return false;
+  planes_to_rows(from.const_data_ptr(), to.mutable_data_ptr(), samples, right.size, down.size, to.itemsize());
+  return true;
+}
+
+bool copy_in_steps(const at::Tensor& to, const at::Tensor& from) {
+  if (to.scalar_type() != from.scalar_type() || to.sizes() != from.sizes() || to.numel() == 0) return false;
+  const auto dims = joined_dims(to, from);
   if (dims.empty()) return false;
   const Dim& inner = dims.back();
   const auto small = [](int64_t step) { return step >= 1 && step <= kLargestStep; };

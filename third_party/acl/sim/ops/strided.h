@@ -10,4 +10,8 @@ namespace acl_sim {
 // if they are not of this kind: ATen's copy has better ways for whole blocks and for transposed ones.
 bool copy_in_steps(const at::Tensor& to, const at::Tensor& from);
 
+// Copies `from` into `to`, which is contiguous; false, and nothing is done, unless `from` is a batch of transposed
+// matrices or a single one.
+bool copy_turned(const at::Tensor& to, const at::Tensor& from);
+
 }  // namespace acl_sim

@@ -74,7 +74,7 @@ void reset_device(int logical_id) {
   on->free_all();
   on->lost.store(false);
   on->watches_floats.store(false);
-  on->float_status.store(0);
+  on->clear_float_status();
 }
 
 Context& create_context(int logical_id) {

@@ -74,6 +74,11 @@ class Device {
   std::atomic<bool> lost{false};            // by a fault; aclrtResetDevice brings it back
   std::atomic<bool> watches_floats{false};  // see Note [Float status]
   std::atomic<uint32_t> float_status{0};
+  std::atomic<uint32_t> underflows{0};  // see Note [Underflow]
+  void clear_float_status() {
+    float_status.store(0, std::memory_order_relaxed);
+    underflows.store(0, std::memory_order_relaxed);
+  }
   std::atomic<LayoutMap*> layout{nullptr};  // how its tensors are stored, see exec/layout.h; made at first need
 
  private:

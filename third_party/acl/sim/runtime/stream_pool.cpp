@@ -67,8 +67,7 @@ Stream& submit_stream_of(aclrtStream handle) {
 aclError synchronize(Stream& stream, int64_t timeout_ms) {
   if (!stream.wait(stream.last_submitted(), timeout_ms)) {
     return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-                format("stream %u of device %d was not done after %lld ms", stream.number, stream.device->id,
-                       static_cast<long long>(timeout_ms)));
+                format("stream %u of device %d was not done in time", stream.number, stream.device->id));
   }
   if (stream.device->lost.load())
     return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
@@ -82,7 +81,8 @@ aclError synchronize_device(Device& device, int64_t timeout_ms) {
   aclError first = ACL_SUCCESS;
   std::string first_text;
   pool().each([&](Stream& stream) {
-    if (stream.device != &device) return;
+    // After a time-out the other streams keep their errors for the next wait.
+    if (stream.device != &device || first == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) return;
     int64_t left = -1;
     if (timeout_ms >= 0) {
       left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();

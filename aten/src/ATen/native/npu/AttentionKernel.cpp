@@ -13,15 +13,17 @@
 namespace at::native::npu {
 namespace {
 
-// Where attention in blocks applies: what upstream requires of the CPU's, which the operator is.
+// Where attention in blocks applies: what upstream requires of the CPU's, which the operator is. Tracing with changing
+// shapes asks, too, so sizes may be symbols.
 bool in_blocks(const sdp::sdp_params& p) {
   constexpr std::array<ScalarType, 4> kTypes{kDouble, kFloat, kHalf, kBFloat16};
-  return !p.enable_gqa && p.query.dim() == 4 && p.query.numel() > 0 && p.key.numel() > 0 &&
-         p.query.size(1) == p.key.size(1) && sdp::check_runtime_disabled_flash(p, false) &&
-         sdp::check_nested_tensor(p, false) && sdp::check_for_dropout(p, false) && sdp::check_tensor_shapes(p, false) &&
+  return !p.enable_gqa && p.query.dim() == 4 && TORCH_GUARD_OR_TRUE(p.query.sym_numel().sym_gt(0)) &&
+         TORCH_GUARD_OR_TRUE(p.key.sym_numel().sym_gt(0)) && p.query.sym_size(1) == p.key.sym_size(1) &&
+         sdp::check_runtime_disabled_flash(p, false) && sdp::check_nested_tensor(p, false) &&
+         sdp::check_for_dropout(p, false) && sdp::check_tensor_shapes(p, false) &&
          sdp::check_batch_size_and_num_heads_dense<false>(p, false) && sdp::check_attn_mask_shape(p, false) &&
-         sdp::check_nonzero_sequence_lengths_dense(p, false) && p.query.size(3) == p.key.size(3) &&
-         p.query.size(3) == p.value.size(3) && sdp::check_tensor_dtype(p, kTypes, false);
+         sdp::check_nonzero_sequence_lengths_dense(p, false) && p.query.sym_size(3) == p.key.sym_size(3) &&
+         p.query.sym_size(3) == p.value.sym_size(3) && sdp::check_tensor_dtype(p, kTypes, false);
 }
 
 // Neither a batching rule nor a forward derivative exists for attention in blocks; its composite has both. What lies

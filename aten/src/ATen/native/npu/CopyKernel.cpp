@@ -26,10 +26,6 @@ void* address(const Tensor& t) {
   return static_cast<char*>(t.storage().mutable_data()) + t.storage_offset() * static_cast<int64_t>(t.itemsize());
 }
 
-bool same_strides(const Tensor& a, const Tensor& b) {
-  return (a.is_contiguous() && b.is_contiguous()) || (is_dense(a) && a.strides() == b.strides());
-}
-
 bool overlapping_memory(const Tensor& a, const Tensor& b) {
   if (!a.is_alias_of(b)) return false;
   const int64_t a_begin = a.storage_offset(), b_begin = b.storage_offset();
@@ -54,10 +50,15 @@ void on_device(const Tensor& self, const Tensor& src) {
   }
 }
 
+void to_device(const Tensor& self, const Tensor& src, bool non_blocking);
+
 void between_devices(const Tensor& self, const Tensor& src) {
+  if (C10_UNLIKELY(!c10::npu::enable_peer_access(src.device().index(), self.device().index()))) {
+    return to_device(self, src.cpu(), false);  // devices apart: through the host
+  }
   Tensor sent = plain(src.scalar_type() == self.scalar_type() ? src : cast(src, self.scalar_type()));
-  if (!same_strides(self, sent)) sent = contiguous(sent);
-  const bool direct = same_strides(self, sent) && !in_private_format(self);
+  if (!same_order(self, sent)) sent = contiguous(sent);
+  const bool direct = same_order(self, sent) && !in_private_format(self);
   const Tensor received = direct ? self : empty_npu(sent.sizes(), self.scalar_type(), self.device());
   const auto from = c10::npu::getCurrentNPUStream(src.device().index());
   const auto to = c10::npu::getCurrentNPUStream(self.device().index());
@@ -75,7 +76,7 @@ void to_device(const Tensor& self, const Tensor& src, bool non_blocking) {
   const auto stream = c10::npu::getCurrentNPUStream(self.device().index());
   const bool direct = src.scalar_type() == self.scalar_type() && is_dense(self) && !in_private_format(self);
   Tensor host = src;
-  if (direct ? !same_strides(self, src) : !is_dense(src)) {
+  if (direct ? !same_order(self, src) : !is_dense(src)) {
     host = at::empty_strided(src.sizes(), direct ? self.strides() : IntArrayRef(c10::contiguous_strides(src.sizes())),
                              src.options().pinned_memory(false));
     host.copy_(src);
@@ -99,13 +100,13 @@ void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
   if (src.scalar_type() != self.scalar_type()) return to_host(self, cast(src, self.scalar_type()), non_blocking);
   if (C10_UNLIKELY(in_private_format(src))) return to_host(self, plain(src), non_blocking);
   if (!is_dense(src)) return to_host(self, contiguous(src), non_blocking);
-  if (is_dense(self) && !same_strides(self, src)) {
+  if (is_dense(self) && !same_order(self, src)) {
     // The device rearranges the block, so that the host only receives it.
     const Tensor arranged = empty_npu(self.sizes(), self.strides(), src.scalar_type(), src.device());
     copy_same_dtype(arranged, src);
     return to_host(self, arranged, non_blocking);
   }
-  if (same_strides(self, src)) {
+  if (same_order(self, src)) {
     if (non_blocking && self.is_pinned()) {
       c10::npu::memcpy_async(address(self), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
       keep_host_block(self, stream);

@@ -201,7 +201,7 @@ std::tuple<Tensor, Tensor> npu_ifmr(const Tensor& data, const Tensor& data_min, 
                                     double search_start, double search_end, double search_step, bool with_offset) {
   DeviceOf guard(data);
   check_dtype(data.scalar_type(), kDtypeFloat, "npu_ifmr");
-  TORCH_CHECK(data.numel() > 0 && data_min.numel() == 1 && data_max.numel() == 1 && cumsum.dim() == 1,
+  TORCH_CHECK(elements(data) > 0 && elements(data_min) == 1 && elements(data_max) == 1 && cumsum.dim() == 1,
               "npu_ifmr: data, its minimum and maximum of one element each, and a cumulated histogram expected, got ",
               data.sizes(), ", ", data_min.sizes(), ", ", data_max.sizes(), " and ", cumsum.sizes());
   TORCH_CHECK(search_step > 0 && search_end > search_start, "npu_ifmr: there is nothing to search from ", search_start,

@@ -14,6 +14,9 @@ inline Tensor new_like(const Tensor& like, IntArrayRef sizes, ScalarType dtype) 
 inline Tensor new_like(const Tensor& like, IntArrayRef sizes) { return new_like(like, sizes, like.scalar_type()); }
 inline Tensor new_like(const Tensor& like) { return new_like(like, like.sizes()); }
 
+// numel() refuses a tensor that is traced with symbols for its sizes; asked like this the graph is for these sizes.
+inline int64_t elements(const Tensor& t) { return c10::multiply_integers(t.sizes()); }
+
 // A new place in the random sequence of a device.
 struct DrawPlace {
   int64_t seed, offset;

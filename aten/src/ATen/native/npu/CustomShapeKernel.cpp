@@ -2,6 +2,7 @@
 // of fake tensors follow; results are contiguous and never views, as their schemas say.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/Give.h>
 #include <NPUCustomFunctions.h>
 
@@ -137,7 +138,7 @@ Tensor npu_one_hot(const Tensor& self, int64_t num_classes, int64_t depth, const
 
 // Indices without the dimension that they index, or with it.
 Tensor npu_scatter(const Tensor& self, const Tensor& indices, const Tensor& updates, int64_t dim) {
-  if (indices.numel() == 0) return self.clone();
+  if (elements(indices) == 0) return self.clone();
   const bool reduced = indices.dim() == self.dim() - 1;
   TORCH_CHECK(reduced || indices.dim() == self.dim(), "npu_scatter: indices of shape ", indices.sizes(),
               " have neither as many dimensions as self, of shape ", self.sizes(), ", nor one less");
@@ -168,7 +169,7 @@ Tensor npu_masked_fill_range(const Tensor& self, const Tensor& start, const Tens
                              int64_t axis) {
   TORCH_CHECK(self.dim() >= 1 && self.dim() <= 3, "npu_masked_fill_range: self has 1 to 3 dimensions, got ",
               self.sizes());
-  TORCH_CHECK(start.dim() == 2 && start.sizes() == end.sizes() && value.numel() == start.size(0),
+  TORCH_CHECK(start.dim() == 2 && start.sizes() == end.sizes() && elements(value) == start.size(0),
               "npu_masked_fill_range: start and end of shape (ranges, rows) and one value per range expected, got ",
               start.sizes(), ", ", end.sizes(), " and ", value.sizes());
   const int64_t dim = at::maybe_wrap_dim(axis, self.dim()), rows = start.size(1);

@@ -232,7 +232,7 @@ Tensor npu_rotated_iou(const Tensor& self, const Tensor& query_boxes, bool trans
 static Tensor recode(const char* name, const char* ir, const Tensor& self, const Tensor& other, const Tensor& weight) {
   DeviceOf guard(self);
   check_rotated(name, self, other);
-  TORCH_CHECK(self.size(2) == other.size(2) && weight.numel() == 5, name,
+  TORCH_CHECK(self.size(2) == other.size(2) && elements(weight) == 5, name,
               ": as many boxes on both sides and 5 weights "
               "expected, got ",
               self.sizes(), ", ", other.sizes(), " and weights of shape ", weight.sizes());

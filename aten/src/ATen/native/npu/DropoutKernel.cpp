@@ -17,7 +17,7 @@ void check(const char* name, const Tensor& x, double p) {
   TORCH_CHECK(p >= 0 && p <= 1, name, ": dropout probability has to be between 0 and 1, but got ", p);
 }
 void check_mask(const char* name, const Tensor& mask, int64_t least) {
-  TORCH_CHECK(mask.scalar_type() == kByte && mask.numel() >= least, name, ": a uint8 mask of at least ", least,
+  TORCH_CHECK(mask.scalar_type() == kByte && elements(mask) >= least, name, ": a uint8 mask of at least ", least,
               " elements expected, got ", mask.scalar_type(), " of shape ", mask.sizes());
 }
 
@@ -32,7 +32,7 @@ void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask) {
 }
 
 Tensor draw_bits(const Tensor& like, double p) {
-  const Tensor mask = new_like(like, {whole_blocks(like.numel()) / 8}, kByte);
+  const Tensor mask = new_like(like, {whole_blocks(elements(like)) / 8}, kByte);
   if (!mask.is_meta()) draw("StatelessDropOutGenMask", like.sizes(), p, mask);
   return mask;
 }
@@ -64,14 +64,14 @@ std::tuple<Tensor, Tensor> npu_dropout_inplace(Tensor& result, double p) {
 Tensor npu_dropout_backward(const Tensor& grad_output, const Tensor& mask, double p) {
   DeviceOf guard(grad_output);
   check("npu_dropout_backward", grad_output, p);
-  check_mask("npu_dropout_backward", mask, (grad_output.numel() + 7) / 8);
+  check_mask("npu_dropout_backward", mask, (elements(grad_output) + 7) / 8);
   return apply_bits(grad_output, mask, p);
 }
 
 std::tuple<Tensor, Tensor> npu_dropout_do_mask(const Tensor& self, const Tensor& mask, double p) {
   DeviceOf guard(self);
   check("npu_dropout_do_mask", self, p);
-  check_mask("npu_dropout_do_mask", mask, (self.numel() + 7) / 8);
+  check_mask("npu_dropout_do_mask", mask, (elements(self) + 7) / 8);
   return {apply_bits(self, mask, p), mask.clone()};
 }
 
@@ -126,7 +126,7 @@ std::tuple<Tensor, Tensor, Tensor> npu_dropout_with_add_softmax(const Tensor& se
   TORCH_CHECK(self.sizes() == x1.sizes(), "npu_dropout_with_add_softmax: self and x1 of one shape expected, got ",
               self.sizes(), " and ", x1.sizes());
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
-  const Tensor mask = new_like(self, {whole_blocks(self.numel())}, kByte), soft = new_like(x1), y = new_like(self);
+  const Tensor mask = new_like(self, {whole_blocks(elements(self))}, kByte), soft = new_like(x1), y = new_like(self);
   if (!self.is_meta() && self.numel() > 0) {
     draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
     OpCommand cmd;
@@ -141,7 +141,7 @@ std::tuple<Tensor, Tensor> npu_dropout_with_add_softmax_backward(const Tensor& g
                                                                  double prob, int64_t dim) {
   DeviceOf guard(grad);
   check("npu_dropout_with_add_softmax_backward", grad, prob);
-  check_mask("npu_dropout_with_add_softmax_backward", mask, softmax_out.numel());
+  check_mask("npu_dropout_with_add_softmax_backward", mask, elements(softmax_out));
   const int64_t axis = at::maybe_wrap_dim(dim, grad.dim());
   const Tensor by_x1 = new_like(softmax_out);
   if (by_x1.is_meta() || by_x1.numel() == 0) return {new_like(softmax_out), by_x1};

@@ -5,6 +5,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/HostScalar.h>
 #include <ATen/native/npu/frame/OpCommand.h>
@@ -109,6 +110,7 @@ Tensor& zero_(Tensor& self) {
 }
 
 Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& step, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypePlainInt, "arange_cpu");
   const int64_t count = out.scalar_type() == kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
                                                    : at::native::compute_arange_size<double>(start, end, step);
   if (out.numel() != count) {

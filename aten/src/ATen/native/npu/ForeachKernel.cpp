@@ -1,9 +1,10 @@
 // Operators over lists of tensors, as optimizers and gradient clipping use them: one IR operator for a whole list where
-// all tensors are contiguous floating-point tensors of one dtype on one device; upstream's loop over the single
-// operators for anything else.
+// all tensors are floating-point tensors of one dtype on one device, and those that meet lie in one order of memory;
+// upstream's loop over the single operators for anything else.
 
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/ops/_foreach_add_native.h>
@@ -47,8 +48,8 @@ bool uniform(Lists lists) {
     }
     for (size_t i = 0; i < list.size(); ++i) {
       const Tensor& t = list[i];
-      if (t.device() != like.device() || t.scalar_type() != like.scalar_type() || !t.is_contiguous() ||
-          t.numel() == 0 || t.sizes() != first[i].sizes()) {
+      if (t.device() != like.device() || t.scalar_type() != like.scalar_type() || t.numel() == 0 ||
+          t.sizes() != first[i].sizes() || !same_order(t, first[i])) {
         return false;
       }
     }
@@ -68,14 +69,14 @@ void issue(const char* ir, Lists lists, ArrayRef<Scalar> numbers, TensorList out
   cmd.Name(ir);
   for (const TensorList& list : lists) {
     for (const Tensor& t : list) {
-      cmd.Input(t);
+      cmd.Input(in_memory_order(t));
     }
   }
   for (const Scalar& number : numbers) {
     cmd.Input(number, kDouble);
   }
   for (const Tensor& t : outputs) {
-    cmd.Output(t);
+    cmd.Output(in_memory_order(t));
   }
   cmd.Run();
 }
@@ -84,7 +85,7 @@ Tensors fresh(TensorList like) {
   Tensors out;
   out.reserve(like.size());
   for (const Tensor& t : like) {
-    out.push_back(empty_as(t));
+    out.push_back(empty_preserved(t, t.scalar_type()));
   }
   return out;
 }

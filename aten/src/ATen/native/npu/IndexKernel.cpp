@@ -6,6 +6,7 @@
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/npu/IndexArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dims.h>
@@ -147,6 +148,7 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
               "Index put requires the source and destination dtypes match, "
               "got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
+  check_dtype(self.scalar_type(), kDtypeCommon, "index_put");
   DeviceOf guard(self);
   if (at::has_internal_overlap(self) == MemOverlap::Yes) {
     TORCH_WARN(
@@ -174,9 +176,9 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
     if (index.has_value() && index->defined()) at::assert_no_overlap(self, *index);
   }
   const IndexList list = index_list(self, indices);
-  if (self.numel() == 0 || c10::multiply_integers(list.shape) == 0) return self;
   TORCH_CHECK(is_expandable_to(values.sizes(), list.shape), "shape mismatch: value tensor of shape ", values.sizes(),
               " cannot be broadcast to indexing result of shape ", IntArrayRef(list.shape));
+  if (self.numel() == 0 || c10::multiply_integers(list.shape) == 0) return self;
   if (list.tensors.empty()) {
     if (accumulate) return self.add_(values);
     return self.copy_(values);
@@ -287,6 +289,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
 }
 
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
+  check_dtype(self.scalar_type(), kDtypeCommon, "masked_scatter");
   check_same_device(self, mask);
   check_same_device(self, source);
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),

@@ -4,6 +4,7 @@
 #include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
@@ -88,6 +89,14 @@ Tensor& elementwise_grad_out(const char* ir, const Tensor& grad_output, const Te
   return grad_input;
 }
 
+// The dtypes of a loss of classes.
+void check_classes(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight) {
+  const ScalarType type = target.scalar_type();
+  TORCH_CHECK(isIntegralType(type, false) && !isBarebonesUnsignedType(type),
+              "nll_loss: expected target dtype to be Long or Byte (or Int), but got ", type);
+  check_one_dtype("nll_loss", self, weight);
+}
+
 void check_class_operands(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight) {
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "input tensor should be 1D or 2D");
   TORCH_CHECK(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported");
@@ -95,10 +104,18 @@ void check_class_operands(const Tensor& self, const Tensor& target, const std::o
               ", target: ", target.sizes(), ")");
   TORCH_CHECK(self.dim() == 1 || self.size(0) == target.numel(), "size mismatch (got input: ", self.sizes(),
               ", target: ", target.sizes(), ")");
-  TORCH_CHECK(isIntegralType(target.scalar_type(), false), "expected target dtype to be an integer type, but got ",
-              target.scalar_type());
+  check_classes(self, target, weight);
+  TORCH_CHECK_VALUE(self.dim() == 2 || target.dim() == 0 || target.size(0) == 1,
+                    "For 1D input, 1D target must have size 1, but got target size: ", target.numel());
   TORCH_CHECK(!weight.has_value() || !weight->defined() || (weight->dim() == 1 && weight->numel() == self.size(-1)),
               "weight tensor should be defined either for all ", self.size(-1), " classes or no classes");
+}
+
+void check_probabilities(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight) {
+  for (const Tensor* t : {&target, weight.has_value() && weight->defined() ? &*weight : &target}) {
+    TORCH_CHECK(t->scalar_type() == self.scalar_type(), "binary_cross_entropy: Found dtype ", t->scalar_type(),
+                " but expected ", self.scalar_type());
+  }
 }
 
 // The gradient's operator has weights even where none are given.
@@ -160,6 +177,9 @@ Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& sel
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
   TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
+  const ScalarType type = at::result_type(self, target);
+  TORCH_CHECK(canCast(type, self.scalar_type()), "result type ", type, " can't be cast to the desired output type ",
+              self.scalar_type());
   return elementwise_loss("HuberLoss", self, target, reduction, number(delta));
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
@@ -170,6 +190,7 @@ Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, c
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
                             int64_t reduction) {
   DeviceOf guard(self);
+  check_probabilities(self, target, weight);
   const Pair p(self, target);
   const Tensor result = loss_result(p, reduction);
   OpCommand cmd;
@@ -184,6 +205,7 @@ Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std:
 Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                      const std::optional<Tensor>& weight, int64_t reduction) {
   DeviceOf guard(self);
+  check_probabilities(self, target, weight);
   const Pair p(self, target);
   const Tensor dx = empty_as(p.input);
   OpCommand cmd;
@@ -256,6 +278,9 @@ std::tuple<Tensor, Tensor> nll_loss2d(const Tensor& self, const Tensor& target, 
               " and targets of dimension ", target.dim());
   TORCH_CHECK(self.size(0) == target.size(0) && self.size(2) == target.size(1) && self.size(3) == target.size(2),
               "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
+  check_classes(self, target, weight);
+  TORCH_CHECK(!weight.has_value() || !weight->defined() || weight->numel() == self.size(1),
+              "weight tensor should be defined either for all ", self.size(1), " classes or no classes");
   const Tensor loss = reduction == Reduction::None ? empty_npu(target.sizes(), self.scalar_type(), self.device())
                                                    : empty_npu(IntArrayRef{}, self.scalar_type(), self.device());
   const Tensor total = empty_npu(IntArrayRef{}, self.scalar_type(), self.device());

@@ -17,7 +17,7 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
                                                                 Tensor& solution, Tensor& residuals, Tensor& rank,
                                                                 Tensor& singular_values) {
   DeviceOf guard(self);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeComplex, "linalg_lstsq_cpu");
+  check_dtype(self.scalar_type(), dtype_mask(kFloat, kDouble, kComplexFloat, kComplexDouble), "linalg_lstsq_cpu");
   TORCH_CHECK(self.dim() >= 2, "torch.linalg.lstsq: input must have at least 2 dimensions.");
   TORCH_CHECK(b.dim() >= 1, "torch.linalg.lstsq: other must have at least 1 dimension.");
   TORCH_CHECK(self.scalar_type() == b.scalar_type(), "torch.linalg.lstsq: Expected input and other to have the same ",

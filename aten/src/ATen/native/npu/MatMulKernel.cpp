@@ -2,6 +2,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
@@ -15,7 +16,14 @@ namespace at::native::npu {
 // Upstream's composites look at self only if beta is not zero, and resize it.
 Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
   SameDevice("addr").read(self).read(vec1).read(vec2);
-  return at::native::math_addr(self, vec1, vec2, beta, alpha);
+  TORCH_CHECK(self.dim() <= 2, "addr: expected an input that can be expanded to ", vec1.numel(), " x ", vec2.numel(),
+              ", but got one of shape ", self.sizes());
+  const ScalarType type = promoteTypes(self.scalar_type(), promoteTypes(vec1.scalar_type(), vec2.scalar_type()));
+  for (const auto& [number, name] : {std::pair(&beta, "beta"), std::pair(&alpha, "alpha")}) {
+    TORCH_CHECK(isFloatingType(type) || isComplexType(type) || number->isIntegral(/*includeBool=*/true),
+                "For integral input tensors, argument ", name, " must not be a floating point number.");
+  }
+  return at::native::math_addr(cast(self, type), cast(vec1, type), cast(vec2, type), beta, alpha);
 }
 
 Tensor& addr_out(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha,

@@ -2,6 +2,7 @@
 // Arguments of neural-network operators as their IR operators spell them; used by the table's attribute expressions
 // and by the hand-written kernels.
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/DimVector.h>
@@ -56,13 +57,17 @@ inline std::string gelu_kind(std::string_view approximate) {
 inline bool is_turned(const Tensor& t) {
   return !t.is_contiguous() && t.dim() >= 2 && t.transpose(-2, -1).is_contiguous();
 }
-// The second factor of a product, after the check that upstream's meta functions leave to the kernels.
-inline const Tensor& of_one_dtype(const Tensor& first, const Tensor& second) {
-  TORCH_CHECK(first.scalar_type() == second.scalar_type(),
-              "expected m1 and m2 to have the same dtype, but got: ", first.scalar_type(),
-              " != ", second.scalar_type());
-  return second;
-}
 inline Tensor upright(const Tensor& t) { return is_turned(t) ? t.transpose(-2, -1) : t; }
+
+// What upstream's meta functions of products leave to the CPU's kernels.
+inline void check_factors(const Tensor& first, const Tensor& second) {
+  TORCH_CHECK(first.scalar_type() == second.scalar_type(),
+              "expected m1 and m2 to have the same dtype, but got: ", first.dtype(), " != ", second.dtype());
+}
+inline void check_summand(const char* name, const Tensor& summand, const Tensor& result) {
+  TORCH_CHECK(at::is_expandable_to(summand.sizes(), result.sizes()), name, ": The expanded size of the tensor ",
+              result.sizes(), " does not fit the input of size ", summand.sizes(),
+              ": give an input that can be broadcast to the product");
+}
 
 }  // namespace at::native::npu

@@ -4,6 +4,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/frame/Suggested.h>
@@ -40,9 +41,29 @@ Tensor or_filled(const Tensor& t, int64_t channels, bool ones, const Tensor& x) 
   return ones ? at::ones({channels}, options) : at::zeros({channels}, options);
 }
 
+void check_parameters(const char* op, const Tensor& input, const std::optional<Tensor>& weight,
+                      const std::optional<Tensor>& bias) {
+  check_parameter(op, "weight", input, weight);
+  check_parameter(op, "bias", input, bias);
+}
+
 void check_channels(const Tensor& t, int64_t channels, const char* name) {
   TORCH_CHECK(!t.defined() || t.numel() == channels, name, " should contain ", channels, " elements not ",
               t.defined() ? t.numel() : 0);
+}
+
+// An image whose channels are innermost in memory is to batch norm as many images of one pixel, so that nothing is
+// copied. `others` are operands of the same sizes that must lie as x does.
+template <class... T>
+bool has_channel_rows(const Tensor& x, const T&... others) {
+  if (x.is_contiguous() || (x.dim() != 4 && x.dim() != 5)) return false;
+  const MemoryFormat format = x.dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
+  return x.is_contiguous(format) && (others.is_contiguous(format) && ...);
+}
+DimVector row_dims(const Tensor& x) { return {x.numel() / x.size(1), x.size(1), 1, 1}; }
+Tensor rows(const Tensor& x) {
+  const DimVector dims = row_dims(x);
+  return alias(x, dims, c10::contiguous_strides(dims), x.storage_offset());
 }
 
 // Normalises into `y`; mean and rstd are written when training.
@@ -56,6 +77,10 @@ void normalize(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   check_channels(running_var, channels, "running_var");
   const Tensor scale = or_filled(weight, channels, true, x), shift = or_filled(bias, channels, false, x);
   if (x.numel() == 0) {
+    return;
+  }
+  if (has_channel_rows(x, y)) {
+    normalize(rows(x), weight, bias, running_mean, running_var, training, momentum, eps, rows(y), mean, rstd);
     return;
   }
   OpCommand cmd;
@@ -98,6 +123,11 @@ Triple batch_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
                   double momentum, double eps) {
   DeviceOf guard(input);
   TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.sizes());
+  check_parameters("batch_norm", input, weight, bias);
+  check_parameter("batch_norm", "running_mean", input, running_mean);
+  check_parameter("batch_norm", "running_var", input, running_var);
+  check_vector("batch_norm", "running_mean", running_mean, input.size(1));
+  check_vector("batch_norm", "running_var", running_var, input.size(1));
   const int64_t saved = training ? input.size(1) : 0;
   const Tensor y = empty_suggested(input);
   const ScalarType type = statistics_type(input, weight, bias, running_mean, running_var);
@@ -160,14 +190,21 @@ Triple batch_norm_backward(const Tensor& grad_out, const Tensor& input, const st
     dweight.zero_();
     dbias.zero_();
   } else {
+    const bool in_rows = has_channel_rows(input, dx);
+    const Tensor dy = in_rows ? grad_out.contiguous(input.suggest_memory_format()) : grad_out;
     OpCommand cmd;
-    cmd.Name("BatchNormGradV3").Input(grad_out).Input(input).Input(scale);
+    cmd.Name("BatchNormGradV3").Input(in_rows ? rows(dy) : dy).Input(in_rows ? rows(input) : input).Input(scale);
     for (const auto* t : {&running_mean, &running_var, &save_mean, &save_invstd}) {
       const Tensor statistic = defined(*t);
       // Evaluation mode saves empty statistics; the operator has an operand even where it reads none.
       cmd.Input(statistic.defined() && statistic.numel() > 0 ? statistic : scale);
     }
-    cmd.Output(dx).Output(dweight).Output(dbias).Attr("epsilon", eps).Attr("is_training", train).Run();
+    cmd.Output(in_rows ? rows(dx) : dx)
+        .Output(dweight)
+        .Output(dbias)
+        .Attr("epsilon", eps)
+        .Attr("is_training", train)
+        .Run();
   }
   return {output_mask[0] ? dx : Tensor(), output_mask[1] ? dweight : Tensor(), output_mask[2] ? dbias : Tensor()};
 }
@@ -176,6 +213,7 @@ Triple layer_norm(const Tensor& input, IntArrayRef normalized_shape, const std::
                   const std::optional<Tensor>& bias, double eps) {
   DeviceOf guard(input);
   _check_layer_norm_inputs(input, normalized_shape, defined(weight), defined(bias));
+  check_parameters("layer_norm", input, weight, bias);
   const int64_t rank = static_cast<int64_t>(normalized_shape.size()), outer = input.dim() - rank;
   DimVector sizes(input.sizes().begin(), input.sizes().begin() + outer);
   sizes.append(static_cast<size_t>(rank), 1);
@@ -215,10 +253,15 @@ Triple layer_norm_backward(const Tensor& grad_out, const Tensor& input, IntArray
 }
 
 Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
-                  int64_t n, int64_t c, int64_t, int64_t group, double eps) {
+                  int64_t n, int64_t c, int64_t pixels, int64_t group, double eps) {
   DeviceOf guard(input);
-  check_channels(defined(weight), c, "weight");
-  check_channels(defined(bias), c, "bias");
+  check_parameters("group_norm", input, weight, bias);
+  check_vector("group_norm", "weight", weight, c);
+  check_vector("group_norm", "bias", bias, c);
+  TORCH_CHECK(input.dim() >= 2 && input.size(0) == n && input.size(1) == c && input.numel() == n * c * pixels,
+              "group_norm: expected an input of ", n, " x ", c, " x ", pixels, " elements, but got one of shape ",
+              input.sizes());
+  TORCH_CHECK(group > 0, "Expected num groups to be greater than 0, got ", group);
   TORCH_CHECK(c % group == 0,
               "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
               input.sizes(), " and num_groups=", group);

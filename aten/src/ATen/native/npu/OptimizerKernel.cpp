@@ -1,6 +1,7 @@
-// Fused optimizer steps (torch.optim with fused=True): one command updates every parameter. Contiguous tensors only;
-// the optimizers hand over lists of one dtype and device.
+// Fused optimizer steps (torch.optim with fused=True): one command updates every parameter. A parameter and what
+// belongs to it lie in one order of memory; the optimizers hand over lists of one dtype and device.
 
+#include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <NPUNativeFunctions.h>
@@ -16,9 +17,12 @@ void check(const char* name, std::initializer_list<TensorList> lists) {
   const size_t n = lists.begin()->size();
   for (const TensorList& list : lists) {
     TORCH_CHECK(list.size() == n, name, ": lists of ", n, " and ", list.size(), " tensors");
-    for (const Tensor& t : list) {
-      TORCH_CHECK(t.is_privateuseone() && t.is_contiguous(), name,
-                  ": expected contiguous tensors on npu; use foreach=True for others");
+    for (size_t i = 0; i < n; ++i) {
+      const Tensor& t = list[i];
+      const bool fits = t.is_contiguous() || (is_dense(t) && t.sizes() == (*lists.begin())[i].sizes());
+      TORCH_CHECK(t.is_privateuseone() && fits && (t.numel() == 1 || same_order(t, (*lists.begin())[i])), name,
+                  ": expected dense tensors on npu, those of a parameter with the same strides; use foreach=True for "
+                  "others");
     }
   }
 }
@@ -26,7 +30,7 @@ void check(const char* name, std::initializer_list<TensorList> lists) {
 void add_lists(OpCommand& cmd, std::initializer_list<TensorList> lists, bool outputs) {
   for (const TensorList& list : lists) {
     for (const Tensor& t : list) {
-      outputs ? cmd.Output(t) : cmd.Input(t);
+      outputs ? cmd.Output(in_memory_order(t)) : cmd.Input(in_memory_order(t));
     }
   }
 }
@@ -54,6 +58,7 @@ void sgd(TensorList params, TensorList grads, TensorList momenta, double weight_
   const bool with_momentum = !momenta.empty();
   check("_fused_sgd_", {params, grads});
   TORCH_CHECK(!with_momentum || momenta.size() == params.size(), "_fused_sgd_: a momentum buffer is missing");
+  if (with_momentum) check("_fused_sgd_", {params, momenta});
   DeviceOf guard(params[0]);
   OpCommand cmd;
   cmd.Name("FusedSgd");
@@ -77,6 +82,7 @@ void adam(const char* name, bool decoupled, TensorList params, TensorList grads,
   check(name, {params, grads, exp_avgs, exp_avg_sqs, steps});
   const TensorList maxima = amsgrad ? max_exp_avg_sqs : TensorList();
   TORCH_CHECK(!amsgrad || maxima.size() == params.size(), name, ": a buffer of maxima is missing");
+  if (amsgrad) check(name, {params, maxima});
   DeviceOf guard(params[0]);
   OpCommand cmd;
   cmd.Name("FusedAdam");

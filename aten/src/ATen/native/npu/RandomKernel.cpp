@@ -76,6 +76,12 @@ void draw_integers(const Tensor& self, int64_t from, int64_t to, const std::opti
   cmd.Input(Scalar(from), kLong).Input(Scalar(to), kLong).Output(self).Run();
 }
 
+void check_bounded(const Tensor& self) {
+  TORCH_CHECK(isFloatingType(self.scalar_type()) || isIntegralType(self.scalar_type(), /*includeBool=*/true),
+              "random_: check_random_bounds handles only integral, floating-point and boolean types, but self is ",
+              self.scalar_type());
+}
+
 void check_float(const Tensor& self, const char* name) { check_dtype(self.scalar_type(), kDtypeFloat, name); }
 
 // The largest integer up to which a floating type holds every integer.
@@ -199,6 +205,7 @@ Tensor& normal_of_both_out(const Tensor& mean, const Tensor& std, std::optional<
 
 Tensor& random_(Tensor& self, std::optional<Generator> generator) {
   DeviceOf guard(self);
+  check_bounded(self);
   const bool real = isFloatingType(self.scalar_type());
   draw_integers(self, 0, (real ? mantissa_limit(self.scalar_type()) : largest(self.scalar_type())) + 1, generator);
   return self;
@@ -206,6 +213,7 @@ Tensor& random_(Tensor& self, std::optional<Generator> generator) {
 
 Tensor& random_from_(Tensor& self, int64_t from, std::optional<int64_t> to, std::optional<Generator> generator) {
   DeviceOf guard(self);
+  check_bounded(self);
   if (to.has_value()) {
     TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", *to);
     const int64_t top = isFloatingType(self.scalar_type()) ? *to - 1 : largest(self.scalar_type());

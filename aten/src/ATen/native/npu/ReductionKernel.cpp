@@ -2,6 +2,7 @@
 
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dims.h>
@@ -122,6 +123,7 @@ namespace {
 template <class Form>
 void min_and_max(Form& op, const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
   op.meta(self, dim, keepdim);
+  TORCH_CHECK(!self.is_complex(), "aminmax not implemented for ", self.scalar_type());
   if (op.result(0).numel() == 0) return;
   if (self.dim() == 0) {
     op.result(0).copy_(self);
@@ -212,6 +214,7 @@ Tensor& nansum_out(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, st
 }
 
 void _cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  check_dtype(self.scalar_type(), kDtypeCommon, "cummax_cpu");
   if (self.numel() == 0) return;
   DeviceOf guard(self);
   OpCommand cmd;
@@ -219,6 +222,7 @@ void _cummax_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t
 }
 
 void _cummin_helper(const Tensor& self, Tensor& values, Tensor& indices, int64_t dim) {
+  check_dtype(self.scalar_type(), kDtypeCommon, "cummin_cpu");
   if (self.numel() == 0) return;
   DeviceOf guard(self);
   OpCommand cmd;

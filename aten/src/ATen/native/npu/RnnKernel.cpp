@@ -7,6 +7,7 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 #include <NPUNativeFunctions.h>
+#include <torch/library.h>
 
 #include <tuple>
 
@@ -79,6 +80,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   const Tensor dreset = through_sigmoid(dfresh * hidden, reset);
   const Tensor dinput = at::cat({dreset, dupdate, dfresh}, 1), dhidden = at::cat({dreset, dupdate, dfresh * reset}, 1);
   return {dinput, dhidden, grad_hy * update, has_bias ? dinput.sum(0) : Tensor(), has_bias ? dhidden.sum(0) : Tensor()};
+}
+
+// The shapes of a traced GRU cell; upstream has a meta function of the LSTM cell alone.
+TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
 }
 
 }  // namespace at::native::npu

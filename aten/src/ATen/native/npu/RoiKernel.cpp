@@ -56,7 +56,7 @@ Tensor npu_roi_alignbk(const Tensor& self, const Tensor& rois, IntArrayRef xdiff
   check_rois("npu_roi_alignbk", rois);
   check_end_mode("npu_roi_alignbk", roi_end_mode.value_or(1));
   TORCH_CHECK(xdiff_shape.size() == 4, "npu_roi_alignbk: xdiff_shape has 4 numbers, got ", xdiff_shape);
-  if (self.numel() == 0) return at::zeros(xdiff_shape, self.options());
+  if (elements(self) == 0) return at::zeros(xdiff_shape, self.options());
   const Tensor dx = new_like(self, xdiff_shape);
   if (dx.is_meta()) return dx;
   OpCommand cmd;
@@ -88,7 +88,7 @@ Tensor npu_ps_roi_pooling_backward(const Tensor& output_grad, const Tensor& rois
   check_ps("npu_ps_roi_pooling_backward", rois, channels, group_size, output_dim);
   TORCH_CHECK(input_size.size() == 2, "npu_ps_roi_pooling_backward: input_size is height and width, got ", input_size);
   const DimVector sizes = {rois.size(0), channels, input_size[0], input_size[1]};
-  if (output_grad.numel() == 0) return at::zeros(sizes, output_grad.options());
+  if (elements(output_grad) == 0) return at::zeros(sizes, output_grad.options());
   const Tensor dx = new_like(output_grad, sizes);
   if (dx.is_meta()) return dx;
   OpCommand cmd;

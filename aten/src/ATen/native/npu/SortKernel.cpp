@@ -4,6 +4,7 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/Contiguity.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dims.h>
@@ -45,7 +46,7 @@ std::tuple<Tensor&, Tensor&> give_both(AlongDim& found, Tensor& values, Tensor& 
 
 AlongDim median_along(const Tensor& self, int64_t dim, bool keepdim, bool ignore_nan) {
   DeviceOf guard(self);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "median_out");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "median_out");
   AlongDim found = along_dim("median()", self, dim, keepdim);
   if (found.values.numel() == 0) return found;
   OpCommand cmd;
@@ -56,7 +57,7 @@ AlongDim median_along(const Tensor& self, int64_t dim, bool keepdim, bool ignore
 
 Tensor median_of_all(const Tensor& self, bool ignore_nan) {
   DeviceOf guard(self);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "median_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "median_cpu");
   Tensor result = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.fill_(std::numeric_limits<double>::quiet_NaN());
   OpCommand cmd;
@@ -109,6 +110,7 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
   DeviceOf guard(self);
   TORCH_CHECK(values.scalar_type() == self.scalar_type(), "output values must be of same type as input");
   TORCH_CHECK(indices.scalar_type() == kLong, "output indices must be of scalar type Long");
+  check_dtype(self.scalar_type(), kDtypeCommon, "kthvalue_cpu");
   AlongDim found = along_dim("kthvalue()", self, dim, keepdim);
   for (const Tensor* out : {&values, &indices}) {
     at::assert_no_internal_overlap(*out);
@@ -146,6 +148,8 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
   check_dtype(self.scalar_type(), kDtypeFloat, "histogram_cpu");
   TORCH_CHECK(bins > 0, "bins must be > 0");
+  // Equal bounds, zeros by default, are found among the values.
+  TORCH_CHECK(max.toDouble() >= min.toDouble(), "torch.histc: max must be larger than min");
   DeviceOf guard(self);
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
@@ -246,6 +250,13 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
               "torch.searchsorted(): input value tensor and boundaries "
               "tensor should have same dtype, but got boundaries tensor dtype ",
               sorted.scalar_type(), " and input value tensor dtype ", values.scalar_type());
+  if (sorter.has_value() && sorter->defined()) {
+    TORCH_CHECK(sorter->sizes() == sorted.sizes(),
+                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor ",
+                sorted.sizes(), " and got sorter tensor ", sorter->sizes());
+    TORCH_CHECK(sorter->scalar_type() == kLong,
+                "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype ", sorter->scalar_type());
+  }
   Tensor result = empty_npu(values.sizes(), out_int32 ? kInt : kLong, sorted.device());
   if (result.numel() == 0) return result;
   if (sorted.numel() == 0) return result.zero_();

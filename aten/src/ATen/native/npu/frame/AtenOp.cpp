@@ -235,6 +235,7 @@ class AtenKernel final : public c10::OperatorKernel {
     const c10::Device device = device_of(op, values);
     const DeviceOf guard(device);
     check_first_dtype(schema, values, entry_.dtypes);
+    if (entry_.check != nullptr) entry_.check(AtenArguments(schema, values));
     const OutputSpecs specs =
         entry_.rule != nullptr ? entry_.rule(AtenArguments(schema, values)) : meta_outputs(op, values);
     const OutputSpecs natural = natural_outputs(entry_, values, specs);

@@ -47,6 +47,8 @@ class AtenArguments {
 };
 
 using OutputRule = OutputSpecs (*)(const AtenArguments&);
+// Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
+using ArgumentCheck = void (*)(const AtenArguments&);
 
 struct AtenEntry {
   const char* overload;
@@ -57,6 +59,7 @@ struct AtenEntry {
   // others are refused, as structured operators do, instead of cast to.
   const char* functional = nullptr;
   bool exact = false;
+  ArgumentCheck check = nullptr;
 };
 
 // Registers the boxed kernel for an overload of aten.

@@ -50,6 +50,10 @@ void gather_into(const Tensor& out, const Tensor& base, IntArrayRef sizes, IntAr
 
 }  // namespace
 
+Tensor in_memory_order(const Tensor& dense) {
+  return dense.is_contiguous() ? dense : alias(dense, {dense.numel()}, {1}, dense.storage_offset());
+}
+
 bool is_contiguous_as(IntArrayRef sizes, IntArrayRef strides) {
   int64_t expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
@@ -131,6 +135,18 @@ void copy_same_dtype(const Tensor& target, const Tensor& source) {
   if (is_dense(target) && target.sizes() == source.sizes() && target.strides() == source.strides()) {
     OpCommand cmd;
     cmd.Name("Identity").Elementwise().Input(source).Output(target).Run();
+    return;
+  }
+  if (is_dense(target)) {
+    // The target's memory is that of a contiguous tensor with its dimensions in another order: the source is gathered
+    // in that one.
+    const DimVector order = memory_order(target.sizes(), target.strides());
+    DimVector sizes(order.size()), strides(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      sizes[i] = source.size(order[i]);
+      strides[i] = source.stride(order[i]);
+    }
+    gather_into(target, source, sizes, strides);
     return;
   }
   at::assert_no_internal_overlap(target);

@@ -15,6 +15,13 @@ inline bool is_dense(const Tensor& t) { return t.is_non_overlapping_and_dense();
 // The dimensions of a dense tensor from the slowest to the fastest in memory.
 DimVector memory_order(IntArrayRef sizes, IntArrayRef strides);
 
+// True for tensors of the same sizes whose elements lie in the same order, each in one block of memory.
+inline bool same_order(const Tensor& a, const Tensor& b) {
+  return (a.is_contiguous() && b.is_contiguous()) || (is_dense(a) && a.strides() == b.strides());
+}
+// The elements of a dense tensor in the order in which they lie: the tensor itself if contiguous, else one dimension.
+Tensor in_memory_order(const Tensor& dense);
+
 // True if `sizes` with `strides` lie in memory as a contiguous tensor of those sizes.
 bool is_contiguous_as(IntArrayRef sizes, IntArrayRef strides);
 

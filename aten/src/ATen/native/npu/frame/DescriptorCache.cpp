@@ -42,6 +42,8 @@ aclTensorDesc* describe(uint32_t operand, const int64_t* dims) {
   }
   const auto dtype = static_cast<aclDataType>(static_cast<int>(operand & 0xFF) - 1);
   aclTensorDesc* desc = acl::aclCreateTensorDesc(dtype, rank, dims, format);
+  TORCH_CHECK(desc != nullptr, "An operator on npu cannot have an operand of ", rank,
+              " dimensions: reshape it to fewer");
   if ((operand >> 16 & 1) != 0) NPU_CHECK(acl::aclSetTensorPlaceMent(desc, ACL_MEMTYPE_HOST));
   return desc;
 }
@@ -83,16 +85,9 @@ void Prepared::set_attribute(const char* name, int kind, const int64_t* value, s
     case 'i':
       NPU_CHECK(acl::aclopSetAttrInt(attributes_, name, *value));
       break;
-    case 't': {
-      // Before CANN 5.1 there is no such kind.
-      static const bool has_kind = acl::has_function("aclopSetAttrDataType");
-      if (has_kind) {
-        NPU_CHECK(acl::aclopSetAttrDataType(attributes_, name, static_cast<aclDataType>(*value)));
-      } else {
-        NPU_CHECK(acl::aclopSetAttrInt(attributes_, name, *value));
-      }
+    case 't':
+      NPU_CHECK(acl::aclopSetAttrDataType(attributes_, name, static_cast<aclDataType>(*value)));
       break;
-    }
     case 'f':
       NPU_CHECK(acl::aclopSetAttrFloat(attributes_, name, static_cast<float>(*reinterpret_cast<const double*>(value))));
       break;

@@ -37,6 +37,7 @@ inline constexpr auto acl_dtypes = [] {
   return table;
 }();
 [[noreturn]] void throw_no_dtype(ScalarType type);
+[[noreturn]] void throw_not_implemented(ScalarType type, const char* name);
 
 }  // namespace detail
 
@@ -49,48 +50,33 @@ inline aclDataType acl_dtype(ScalarType type) {
   return detail::acl_dtypes[i];
 }
 
-using DtypeMask = uint32_t;
-constexpr DtypeMask kDtypeFloat = 1;
-constexpr DtypeMask kDtypeInt = 2;
-constexpr DtypeMask kDtypeBool = 4;
-constexpr DtypeMask kDtypeComplex = 8;
-// One integer type alone, where the others are refused.
-constexpr DtypeMask kDtypeUint8 = 16;
-constexpr DtypeMask kDtypeInt64 = 32;
-constexpr DtypeMask kDtypeAny = 0xFFFFFFFF;
+// A set of dtypes: a bit each.
+using DtypeMask = uint64_t;
+static_assert(static_cast<int>(ScalarType::NumOptions) <= 64);
 
-inline DtypeMask dtype_class(ScalarType type) {
-  switch (type) {
-    case ScalarType::Float:
-    case ScalarType::Double:
-    case ScalarType::Half:
-    case ScalarType::BFloat16:
-      return kDtypeFloat;
-    case ScalarType::Bool:
-      return kDtypeBool;
-    case ScalarType::Byte:
-    case ScalarType::Char:
-    case ScalarType::Short:
-    case ScalarType::Int:
-    case ScalarType::Long:
-    case ScalarType::UInt16:
-    case ScalarType::UInt32:
-    case ScalarType::UInt64:
-      return kDtypeInt;
-    case ScalarType::ComplexHalf:
-    case ScalarType::ComplexFloat:
-    case ScalarType::ComplexDouble:
-      return kDtypeComplex;
-    default:
-      return 1U << 31;
-  }
+constexpr DtypeMask dtype_bit(ScalarType type) { return DtypeMask{1} << static_cast<int>(type); }
+
+template <class... T>
+constexpr DtypeMask dtype_mask(T... types) {
+  return (dtype_bit(types) | ...);
 }
+
+constexpr DtypeMask kDtypeFloat =
+    dtype_mask(ScalarType::Float, ScalarType::Double, ScalarType::Half, ScalarType::BFloat16);
+constexpr DtypeMask kDtypeInt =
+    dtype_mask(ScalarType::Byte, ScalarType::Char, ScalarType::Short, ScalarType::Int, ScalarType::Long,
+               ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64);
+constexpr DtypeMask kDtypeBool = dtype_bit(ScalarType::Bool);
+constexpr DtypeMask kDtypeComplex =
+    dtype_mask(ScalarType::ComplexHalf, ScalarType::ComplexFloat, ScalarType::ComplexDouble);
+// One integer type alone, where the others are refused.
+constexpr DtypeMask kDtypeUint8 = dtype_bit(ScalarType::Byte);
+constexpr DtypeMask kDtypeInt64 = dtype_bit(ScalarType::Long);
+constexpr DtypeMask kDtypeAny = ~DtypeMask{0};
 
 // Upstream's error for a dtype that an operator is not made for.
 inline void check_dtype(ScalarType type, DtypeMask allowed, const char* name) {
-  const DtypeMask alone = type == ScalarType::Byte ? kDtypeUint8 : type == ScalarType::Long ? kDtypeInt64 : 0;
-  const DtypeMask mine = dtype_class(type) | alone;
-  TORCH_CHECK_NOT_IMPLEMENTED((mine & allowed) != 0, '"', name, "\" not implemented for '", toString(type), "'");
+  if (C10_UNLIKELY((dtype_bit(type) & allowed) == 0)) detail::throw_not_implemented(type, name);
 }
 
 }  // namespace at::native::npu

@@ -181,6 +181,22 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch
   for (size_t i = results; i < stack->size(); ++i) (*stack)[i] = to_device(copies, (*stack)[i]);
 }
 
+// Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
+[[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the '", backend, "' backend: ", reason);
+}
+
+void no_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
+  refuse_layout(op, "Sparsenpu",
+                "npu has no sparse tensors; use dense ones (to_dense(), sparse=False), or keep them on the CPU.");
+}
+
+void no_nested(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
+  refuse_layout(op, "NestedTensornpu",
+                "of nested tensors npu has those with layout=torch.jagged; use them, or padded tensors and a mask.");
+}
+
 bool enabled() {
   const char* value = std::getenv("NPU_FALLBACK");
   return value == nullptr || std::strcmp(value, "0") != 0;
@@ -200,6 +216,21 @@ void reset_fallback_stats() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   if (enabled()) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
+
+// Upstream makes such a tensor without asking the device, and has defaults for these that say nothing of it.
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  for (const char* name : {"_to_copy", "ccol_indices", "col_indices", "crow_indices", "row_indices", "values"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&no_sparse>());
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_nested>());
 }
 
 }  // namespace at::native::npu

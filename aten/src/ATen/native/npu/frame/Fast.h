@@ -12,7 +12,7 @@ namespace fast {
 
 inline bool plain(const TensorImpl& t, DtypeMask classes) {
   return t.device_type() == kPrivateUse1 && t.is_contiguous() &&
-         (dtype_class(typeMetaToScalarType(t.dtype())) & classes) != 0;
+         (dtype_bit(typeMetaToScalarType(t.dtype())) & classes) != 0;
 }
 
 inline bool alike(const TensorImpl& a, const TensorImpl& b) {
@@ -24,9 +24,10 @@ inline bool alike(const TensorImpl& a, const TensorImpl& b) {
 // category as it is.
 inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
   if (!number.is_wrapped_number() || !number.is_cpu()) return false;
-  const DtypeMask mine = dtype_class(typeMetaToScalarType(a.dtype()));
-  const DtypeMask its = dtype_class(typeMetaToScalarType(number.dtype()));
-  return mine == kDtypeFloat ? its != kDtypeComplex : (mine == kDtypeInt && (its == kDtypeInt || its == kDtypeBool));
+  const DtypeMask mine = dtype_bit(typeMetaToScalarType(a.dtype()));
+  const DtypeMask its = dtype_bit(typeMetaToScalarType(number.dtype()));
+  if ((mine & kDtypeFloat) != 0) return (its & kDtypeComplex) == 0;
+  return (mine & kDtypeInt) != 0 && (its & (kDtypeInt | kDtypeBool)) != 0;
 }
 
 }  // namespace fast

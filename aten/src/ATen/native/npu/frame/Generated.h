@@ -5,6 +5,7 @@
 #include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/VisionArgs.h>
 #include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/Checks.h>
 #include <ATen/native/npu/frame/DeviceOf.h>
 #include <ATen/native/npu/frame/Dims.h>
 #include <ATen/native/npu/frame/Dtype.h>

@@ -8,6 +8,7 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/Format.h>
 #include <ATen/native/npu/frame/HostScalar.h>
+#include <ATen/native/npu/frame/OperandOrder.h>
 #include <ATen/native/npu/frame/OverflowCheck.h>
 
 #include <acl_loader.h>
@@ -219,6 +220,126 @@ void OpCommandImpl::to_host_scalar(Operand& input) {
   input.tensor.reset();
 }
 
+void OpCommandImpl::undo_expansion() {
+  if (num_inputs_ < 2 || outputs_[0].kind != Operand::Kind::kTensor) return;
+  bool expanded = false;
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    expanded = expanded ||
+               (inputs_[i].kind == Operand::Kind::kTensor && is_expanded(*inputs_[i].tensor->unsafeGetTensorImpl()));
+  }
+  if (C10_LIKELY(!expanded) || !broadcasts(name)) return;
+
+  // The result has the operands' common shape: a dimension may go if another operand has it in full.
+  const IntArrayRef whole = outputs_[0].tensor->sizes();
+  const auto rank = static_cast<int64_t>(whole.size());
+  DimVector in_full(rank, 0);
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    if (inputs_[i].kind != Operand::Kind::kTensor) continue;
+    const Tensor& t = *inputs_[i].tensor;
+    for (int64_t d = rank - t.dim(); d < rank; ++d) {
+      const int64_t own = d - (rank - t.dim());
+      if (d >= 0 && t.size(own) == whole[d] && (t.stride(own) != 0 || whole[d] == 1)) in_full[d] = 1;
+    }
+  }
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    HeldTensor& held = inputs_[i].tensor;
+    if (inputs_[i].kind != Operand::Kind::kTensor || !is_expanded(*held->unsafeGetTensorImpl())) continue;
+    const Tensor& t = *held;
+    if (!t.device().is_privateuseone() || t.is_conj() || t.is_neg() || t.dim() > rank) continue;
+    DimVector sizes(t.sizes());
+    for (int64_t d = 0; d < t.dim(); ++d) {
+      if (t.stride(d) != 0) continue;
+      // The first keeps it if nobody else has it.
+      if (int64_t& known = in_full[d + rank - t.dim()]; known != 0) {
+        sizes[d] = 1;
+      } else {
+        known = 1;
+      }
+    }
+    held = alias(t, sizes, t.strides(), t.storage_offset());
+  }
+}
+
+void OpCommandImpl::gather_in_place(IntArrayRef order) {
+  Operand& input = inputs_[0];
+  Operand& output = outputs_[0];
+  if (num_inputs_ == 0 || input.kind != Operand::Kind::kTensor || C10_LIKELY(input.tensor->is_contiguous())) return;
+  if (num_outputs_ != 1 || output.kind != Operand::Kind::kTensor || (num_inputs_ > 1 && !broadcasts(name))) return;
+  const Tensor& in = *input.tensor;
+  const Tensor& out = *output.tensor;
+  const ScalarType dtype = out.scalar_type();
+  if (in.sizes() != out.sizes() || out.numel() == 0 || in.device() != device_ || in.is_conj() || in.is_neg() ||
+      in.scalar_type() != dtype || (compute != ScalarType::Undefined && compute != dtype) ||
+      (output.dtype != ScalarType::Undefined && output.dtype != dtype)) {
+    return;
+  }
+  if (order.empty() && !out.is_contiguous()) {
+    Tensor computed = contiguous(in);
+    aside_.push_back({out, computed});
+    input.tensor = computed;
+    output.tensor = std::move(computed);
+    return;
+  }
+  DimVector sizes, strides;
+  in_order(in, order, sizes, strides);
+  if (!order.empty() && is_contiguous_as(sizes, strides)) return;
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    if (inputs_[i].kind != Operand::Kind::kHost && inputs_[i].tensor->defined() && inputs_[i].tensor->is_alias_of(out))
+      return;
+  }
+  copy_same_dtype(out, in);
+  input.tensor = out;
+}
+
+void OpCommandImpl::order_axes() {
+  Operand& input = inputs_[0];
+  Operand& axes = inputs_[1];
+  Operand& output = outputs_[0];
+  if (input.tensor->device() != device_ || input.tensor->is_conj() || input.tensor->is_neg()) return;
+  if (axes.kind != Operand::Kind::kHost || axes.dtype != kLong || axes.dims.empty() ||
+      output.kind != Operand::Kind::kTensor || !output.tensor->is_contiguous() ||
+      (output.dtype != ScalarType::Undefined && output.dtype != output.tensor->scalar_type()) || !reduces(name)) {
+    return;
+  }
+  auto* values = reinterpret_cast<int64_t*>(host_.data() + axes.offset);
+  const auto count = static_cast<size_t>(axes.dims[0]);
+  OrderedReduction ordered;
+  if (count == 0 ||
+      !order_reduction(input.tensor, {values, count}, output.tensor->dim() == input.tensor->dim(), ordered)) {
+    return;
+  }
+  input.tensor =
+      alias(input.tensor, ordered.sizes, c10::contiguous_strides(ordered.sizes), input.tensor->storage_offset());
+  std::copy(ordered.axes.begin(), ordered.axes.end(), values);
+  output.kind = Operand::Kind::kTensorAs;
+  output.dims.assign(ordered.result.begin(), ordered.result.end());
+}
+
+void OpCommandImpl::describe_rows() {
+  const auto fits = [&](const Operand& operand) {
+    return operand.kind == Operand::Kind::kTensor && operand.tensor->dim() == 4 && operand.tensor->device() == device_;
+  };
+  for (size_t i = 0; i < num_inputs_; ++i) {
+    if (!fits(inputs_[i])) return;
+  }
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    const Operand& output = outputs_[i];
+    if (!fits(output) || !output.tensor->is_contiguous(MemoryFormat::ChannelsLast)) return;
+    if (output.dtype != ScalarType::Undefined && output.dtype != output.tensor->scalar_type()) return;
+  }
+  for (size_t i = 0; i < num_inputs_ + num_outputs_; ++i) {
+    Operand& operand = i < num_inputs_ ? inputs_[i] : outputs_[i - num_inputs_];
+    const Tensor rows = operand.tensor->contiguous(MemoryFormat::ChannelsLast);
+    operand.dims.assign({rows.size(0), rows.size(2), rows.size(3), rows.size(1)});
+    operand.kind = Operand::Kind::kTensorAs;
+    operand.format = ACL_FORMAT_NHWC;
+    const IntArrayRef dims(operand.dims.data(), operand.dims.size());
+    operand.tensor = alias(rows, dims, c10::contiguous_strides(dims), rows.storage_offset());
+  }
+  constexpr const char* kRows = "NHWC";
+  add_attr("data_format", 's', kRows, std::strlen(kRows) + 1);
+}
+
 void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
   if (input.kind != Operand::Kind::kTensor && input.kind != Operand::Kind::kTensorAs) return;
   if (C10_UNLIKELY(input.tensor->device() != device_)) {
@@ -315,6 +436,11 @@ c10::npu::NPUStream OpCommandImpl::prepare() {
   if (elementwise && num_outputs_ > 0 && outputs_[0].kind == Operand::Kind::kTensor) {
     const Tensor& out = outputs_[0].tensor;
     if (C10_UNLIKELY(!out.is_contiguous() && is_dense(out))) order = memory_order(out.sizes(), out.strides());
+    undo_expansion();
+    gather_in_place(order);
+  } else if (num_inputs_ > 0 && inputs_[0].kind == Operand::Kind::kTensor && !inputs_[0].tensor->is_contiguous()) {
+    if (num_inputs_ == 2 && num_outputs_ == 1) order_axes();
+    if (is_in_rows(*inputs_[0].tensor->unsafeGetTensorImpl()) && takes_rows(name)) describe_rows();
   }
   for (size_t i = 0; i < num_inputs_; ++i) resolve_input(inputs_[i], order);
   for (size_t i = 0; i < num_outputs_; ++i) resolve_output(outputs_[i], order);

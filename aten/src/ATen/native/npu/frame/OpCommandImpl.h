@@ -66,6 +66,15 @@ class OpCommandImpl {
   // Operands whose storage is in a private format become views of plain copies; outputs are stored back.
   void resolve_formats();
   Tensor plain_view(const Tensor& t);
+  // What is expanded goes as it was before, to an operator that broadcasts.
+  void undo_expansion();
+  // The first input is gathered where the result will be, and the operator computes in place: one block of memory less
+  // goes through the caches.
+  void gather_in_place(IntArrayRef order);
+  // Strided inputs and outputs of a reduction become contiguous ones where other axes do the same.
+  void order_axes();
+  // Channels-last images become NHWC images.
+  void describe_rows();
   void resolve_input(Operand& input, IntArrayRef order);
   void resolve_output(Operand& output, IntArrayRef order);
   void to_host_scalar(Operand& input);

@@ -17,7 +17,7 @@ namespace acl = c10::npu::acl;
 
 namespace {
 
-constexpr size_t kStatusBytes = 64;  // the first four are the status
+constexpr size_t kStatusBytes = 64;
 constexpr size_t kMostKept = 65536;
 
 struct DeviceStatus {
@@ -25,16 +25,31 @@ struct DeviceStatus {
   bool cleared = false;    // since the check was switched on
 };
 
+struct Words {
+  uint32_t overflowed;
+  uint32_t lost;  // of the simulator; CANN does not say what follows the first word
+};
+
 // Waits for the stream; an error of the operator before it comes back as the result.
-aclError read_status(const DeviceStatus& status, aclrtStream stream, bool* overflowed) {
+aclError read_status(const DeviceStatus& status, aclrtStream stream, Words* words) {
   aclError code = acl::aclrtGetOverflowStatus(status.memory, kStatusBytes, stream);
   code = code == ACL_SUCCESS ? acl::aclrtSynchronizeStream(stream) : code;
-  uint32_t value = 0;
   if (code == ACL_SUCCESS) {
-    code = acl::aclrtMemcpy(&value, sizeof value, status.memory, sizeof value, ACL_MEMCPY_DEVICE_TO_HOST);
+    code = acl::aclrtMemcpy(words, sizeof *words, status.memory, sizeof *words, ACL_MEMCPY_DEVICE_TO_HOST);
   }
-  *overflowed = value != 0;
+  if (!c10::npu::is_simulator()) {
+    words->lost = 0;
+  }
   return code;
+}
+
+// Products whose status counts on all streams know no switch.
+aclError switch_stream(aclrtStream stream, uint32_t on) {
+  if (!acl::has_function("aclrtSetStreamOverflowSwitch")) {
+    return ACL_SUCCESS;
+  }
+  const aclError code = acl::aclrtSetStreamOverflowSwitch(stream, on);
+  return code == ACL_ERROR_RT_FEATURE_NOT_SUPPORT ? ACL_SUCCESS : code;
 }
 
 struct State {
@@ -82,34 +97,39 @@ aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<ac
   const uint64_t sequence = ++s.launched;
   const auto [met, fresh] = s.streams.try_emplace(stream, static_cast<int>(s.streams.size()));
   if (fresh) {
-    if (const aclError code = acl::aclrtSetStreamOverflowSwitch(stream, 1)) {
+    if (const aclError code = switch_stream(stream, 1)) {
       return code;
     }
   }
-  bool overflowed = false;
+  Words words = {};
   aclError code = launch();
-  code = code == ACL_SUCCESS ? read_status(status, stream, &overflowed) : code;
-  if (code != ACL_SUCCESS || !overflowed) {
+  code = code == ACL_SUCCESS ? read_status(status, stream, &words) : code;
+  if (code != ACL_SUCCESS || (words.overflowed == 0 && words.lost == 0)) {
     return code;
   }
-  if (s.found.size() == kMostKept) {
+  if (words.overflowed != 0) {
+    s.found.push_back({ir, 0, sequence, device, met->second});
+  }
+  if (words.lost != 0) {
+    s.found.push_back({ir, words.lost, sequence, device, met->second});
+  }
+  while (s.found.size() > kMostKept) {
     s.found.pop_front();
   }
-  s.found.push_back({ir, sequence, device, met->second});
   return acl::aclrtResetOverflowStatus(stream);
 }
 
 }  // namespace detail
 
 void set_overflow_check(bool on) {
-  for (const char* needed : {"aclrtSetStreamOverflowSwitch", "aclrtGetOverflowStatus", "aclrtResetOverflowStatus"}) {
+  for (const char* needed : {"aclrtGetOverflowStatus", "aclrtResetOverflowStatus"}) {
     TORCH_CHECK(!on || acl::has_function(needed), "The check for overflows needs ", needed,
                 ", which this release of CANN lacks; use release 7.0 or later");
   }
   State& s = state();
   const std::lock_guard lock(s.mutex);
   for (const auto& [stream, number] : s.streams) {
-    acl::aclrtSetStreamOverflowSwitch(stream, 0);  // one that is gone by now needs nothing
+    switch_stream(stream, 0);  // one that is gone by now needs nothing
   }
   s.streams.clear();
   if (on) {

@@ -1,0 +1,215 @@
+"""What upstream's databases hold for wrong raises at the call on npu, with upstream's class and words, and leaves
+nothing behind; and samples that are made wrong in one respect are refused where the CPU refuses them, or computed as it
+computes them.
+
+Of the changed samples a default run takes a tenth of the operators; NPU_SLOW_TESTS=1 takes all (minutes). Deviations
+are listed with their reason in error_exceptions.yaml.
+"""
+
+import itertools
+import os
+import re
+import time
+import zlib
+
+import op_checks
+import torch.utils._pytree as pytree
+from common_utils import TestCase, run_tests
+from misuse import Exceptions, deviation, mutations
+from op_checks import DEVICE, place
+from torch.testing._internal import common_methods_invocations as database
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_modules import module_db
+
+import torch
+
+SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
+SHARE = 1 if SLOW else 10  # one operator in so many
+SAMPLES = 4 if SLOW else 1
+PATIENCE = 6  # seconds for one operator and dtype
+FOREACH = [op for name in dir(database) if re.fullmatch(r"foreach_\w+_op_db", name) for op in getattr(database, name)]
+EXCEPTIONS = Exceptions()
+
+
+class ErrorsCase(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.found = []
+        self.count = 0
+
+    def examine(self, op, case, call, values, grad=False):
+        self.count += 1
+        found = deviation(call, values, grad)
+        if found is not None and not EXCEPTIONS.excuse(op, case, found):
+            self.found.append(f"{op} [{case}] {found}")
+
+    def judge(self):
+        if self.found:
+            self.fail(f"{len(self.found)} of {self.count} cases differ from the CPU:\n" + "\n".join(self.found[:100]))
+
+
+class ErrorInputsTest(ErrorsCase):
+    """Upstream's error inputs."""
+
+    def words(self, op, case, call, values, pattern):
+        """The error's text is the one that upstream asks for, where the CPU's is."""
+        said = []
+        for device in ("cpu", DEVICE):
+            try:
+                call(place(values, device, grad=True))
+            except Exception as error:  # whose class has been compared
+                said.append(str(error))
+        op_checks.settle()
+        other = len(said) == 2 and re.search(pattern, said[0]) and not re.search(pattern, said[1])
+        if other and not EXCEPTIONS.excuse(op, case, f"words: {said[1]}"):
+            self.found.append(f"{op} [{case}] words: {said[1]} instead of {pattern}")
+
+    def test_operators(self):
+        with op_checks.quiet():
+            for op in [*op_db, *FOREACH]:
+                if op.error_inputs_func is None:
+                    continue
+                for number, wrong in enumerate(op.error_inputs("cpu")):
+                    values = op_checks.parts(wrong.sample_input)
+
+                    def call(given, op=op):
+                        return op(given[0], *given[1], **given[2])
+
+                    self.examine(op.full_name, f"error {number}", call, values, grad=True)
+                    self.words(op.full_name, f"error {number}", call, values, wrong.error_regex)
+        self.judge()
+
+    def test_modules(self):
+        with op_checks.quiet():
+            for info in module_db:
+                if info.module_error_inputs_func is None:
+                    continue
+                for training in (False, True):
+                    wrong = info.module_error_inputs_func(
+                        info, device="cpu", dtype=torch.float32, requires_grad=False, training=training
+                    )
+                    for number, item in enumerate(wrong):
+                        self.module(info, f"error {number}", item, training)
+        self.judge()
+
+    def module(self, info, case, item, training):
+        make, forward = item.module_error_input.constructor_input, item.module_error_input.forward_input
+
+        def call(given):
+            module = info.module_cls(*given[0], **given[1])
+            if forward is None:
+                return None
+            return module.to(given[4]).train(training)(*given[2], **given[3])
+
+        inputs = (forward.args, forward.kwargs) if forward is not None else ((), {})
+        values = (make.args, make.kwargs, *inputs, torch.device("cpu"))
+        self.examine(info.name, case, call, values)
+        self.words(info.name, case, call, values, item.error_regex)
+
+
+class ChangedSamplesTest(ErrorsCase):
+    """Samples of upstream's database, made wrong in one respect."""
+
+    def each(self, dtype):
+        with op_checks.quiet():
+            for op in op_db:
+                if zlib.crc32(op.full_name.encode()) % SHARE or not op.supports_dtype(dtype, "cpu"):
+                    continue
+                torch.manual_seed(0)
+                end = time.monotonic() + PATIENCE
+                samples = itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)
+                for number, sample in enumerate(samples):
+                    for name, values in mutations(op_checks.parts(sample)):
+                        if time.monotonic() < end:
+                            yield op, f"{number} {name}", values
+
+    def test_arguments(self):
+        for dtype in (torch.float32, torch.int64):
+            for op, case, values in self.each(dtype):
+                self.examine(op.full_name, case, lambda given: op(given[0], *given[1], **given[2]), values)  # noqa: B023
+        self.judge()
+
+    def test_in_place(self):
+        for op, case, values in self.each(torch.float32):
+            if op.inplace_variant is None or not isinstance(values[0], torch.Tensor):
+                continue
+
+            def call(given, form=op.inplace_variant):
+                form(given[0], *given[1], **given[2])
+                return given[0]
+
+            self.examine(op.full_name, f"in place {case}", call, values)
+        self.judge()
+
+    def test_out(self):
+        """out= of another dtype, shape and device."""
+        with op_checks.quiet():
+            for op in op_db:
+                if not op.supports_out or zlib.crc32(op.full_name.encode()) % SHARE:
+                    continue
+                dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
+                for sample in itertools.islice(op.sample_inputs("cpu", dtype), 1):
+                    self.out(op, op_checks.parts(sample))
+        self.judge()
+
+    def out(self, op, values):
+        result = op(values[0], *values[1], **values[2])
+        single = isinstance(result, torch.Tensor)
+        leaves = [result] if single else pytree.tree_leaves(result)
+        if not all(isinstance(t, torch.Tensor) for t in leaves):
+            return
+        outs = [t.detach() for t in leaves]
+
+        def call(given):
+            op(given[0], *given[1], **given[2], out=given[3][0] if single else tuple(given[3]))
+            return given[3]
+
+        for i, right in enumerate(outs):
+            changed = {str(d): right.new_zeros(right.shape, dtype=d) for d in OUT_DTYPES}
+            changed |= {"shape": right.new_zeros(3, *right.shape), "expanded": right.new_zeros(()).expand(right.shape)}
+            for name, wrong in changed.items():
+                self.examine(op.full_name, f"out {i} {name}", call, (*values, [*outs[:i], wrong, *outs[i + 1 :]]))
+            given = place((*values, outs), DEVICE)
+            given[3][i] = right.clone()
+            try:
+                call(given)
+                torch.npu.synchronize()
+                if right.dim():
+                    self.found.append(f"{op.full_name} [out {i} on the CPU] silent")
+            except Exception as error:  # any that names the trouble
+                if "device" not in str(error) or isinstance(error, torch.AcceleratorError):
+                    self.found.append(f"{op.full_name} [out {i} on the CPU] {op_checks.reason(error)}")
+
+
+OUT_DTYPES = (torch.uint16, torch.complex64, torch.bool, torch.bfloat16, torch.int64, torch.float64)
+
+
+class MisuseTest(TestCase):
+    """Mistakes that once came out at the next synchronisation, or not at all."""
+
+    def refuses(self, pattern, call, kind=RuntimeError):
+        with self.assertRaisesRegex(kind, pattern) as caught:
+            call()
+        self.assertNotIsInstance(caught.exception, torch.AcceleratorError)
+        torch.npu.synchronize()
+        self.assertEqual((torch.ones(3, device=DEVICE) + 1).sum().item(), 6)
+
+    def test_shapes(self):
+        x, y = torch.randn(2, 3).npu(), torch.randn(3, 4).npu()
+        for shape in ((5,), (3, 4), (1, 1, 2, 4)):
+            bias = torch.randn(shape).npu()
+            self.refuses("expand", lambda b=bias: torch.addmm(b, x, y))
+            self.refuses("expand", lambda b=bias: torch.baddbmm(b, x[None], y[None]))
+        self.refuses("expand|size", lambda: torch.nn.functional.linear(x, y.t(), torch.randn(5).npu()))
+
+    def test_dtypes(self):
+        x = torch.ones(4, 4, device=DEVICE).to(torch.uint16)
+        for call in (torch.add, torch.sub, torch.mm, torch.maximum):
+            for given in ((x, x), (x[:0], x if call is torch.mm else x[:0])):
+                with self.subTest(call.__name__, shape=given[0].shape):
+                    self.refuses("not implemented for 'UInt16'", lambda c=call, g=given: c(*g), NotImplementedError)
+        self.refuses("same dtype", lambda: torch.ones(2, 0).npu() @ torch.ones(0, 3).npu().half())
+
+
+if __name__ == "__main__":
+    run_tests()
