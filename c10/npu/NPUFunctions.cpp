@@ -93,17 +93,15 @@ void initialize_acl(Runtime& r) {
   r.initialized.store(true);
 }
 
-void npuSynchronizeDevice(int32_t timeout_ms, bool interruptible = false) {
+void npuSynchronizeDevice(int32_t timeout_ms) {
   static const bool bounded = acl::has_function("aclrtSynchronizeDeviceWithTimeout");
-  // What a card's streams have to tell when the time-out of one cuts the wait short is unknown.
-  if (bounded && interruptible && is_simulator()) {
+  if (bounded) {
     NPU_CHECK(impl::wait_in_slices(timeout_ms, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
                                    [](int32_t ms) { return acl::aclrtSynchronizeDeviceWithTimeout(ms); }));
-  } else if (bounded && timeout_ms > 0) {
-    NPU_CHECK(acl::aclrtSynchronizeDeviceWithTimeout(timeout_ms));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeDevice());
   }
+  impl::forget_interrupt();
 }
 
 }  // namespace
@@ -183,7 +181,7 @@ void unchecked_set_device(DeviceIndex device) noexcept {
 void device_synchronize() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
-  npuSynchronizeDevice(options().sync_timeout_ms, /*interruptible=*/true);
+  npuSynchronizeDevice(options().sync_timeout_ms);
   detail::drop_finished_tasks(device);
   impl::stay_if_exiting();
 }
@@ -280,14 +278,16 @@ bool enable_peer_access(DeviceIndex device, DeviceIndex peer) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (state.load() == kUnknown) {
-      const bool can = can_access_peer(device, peer) && can_access_peer(peer, device);
+      bool can = true;
       for (const auto& [from, to] : {std::pair(device, peer), std::pair(peer, device)}) {
         const NPUGuard guard(from);
         activate_device();
-        if (can) {
-          NPU_CHECK(acl::aclrtDeviceEnablePeerAccess(to, 0), "npu:", static_cast<int>(from),
-                    " cannot be let copy to and from npu:", static_cast<int>(to));
-        }
+        int32_t reaches = 0;
+        can = can && acl::aclrtDeviceCanAccessPeer(&reaches, from, to) == ACL_SUCCESS && reaches != 0 &&
+              acl::aclrtDeviceEnablePeerAccess(to, 0) == ACL_SUCCESS;
+      }
+      if (!can) {
+        take_recent_error();  // copies go through the host then
       }
       state.store(can ? kReached : kApart, std::memory_order_release);
     }

@@ -6,6 +6,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUSyncDebug.h>
 #include <c10/npu/impl/Exit.h>
+#include <c10/npu/impl/Interrupt.h>
 #include <c10/npu/impl/PinnedRanges.h>
 #include <c10/util/irange.h>
 #include <c10/util/thread_name.h>
@@ -272,6 +273,7 @@ void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind 
   report_sync();
   // A copy to pageable memory waits inside ACL, without a limit: what is queued before it is waited for here.
   if (kind == ACL_MEMCPY_DEVICE_TO_HOST) {
+    const impl::InterruptScope scope;
     stream.synchronize();
   }
   memcpy_async(dst, src, nbytes, kind, stream);

@@ -25,6 +25,12 @@ class OnTheDevice(Nested):
 
 
 class TestWorkers(TestCase):
+    def test_npu_tensors_of_the_parent(self):
+        held = [torch.ones(1, device="npu") for _ in range(2)]
+        loader = DataLoader(held, batch_size=None, num_workers=1, timeout=60, multiprocessing_context="fork")
+        with self.assertRaisesRegex(RuntimeError, r"DataLoader worker process 0(.|\n)*dataset returned npu tensors"):
+            next(iter(loader))
+
     def test_npu_tensors_of_workers(self):
         torch.ones(1, device="npu").item()
         for method, said in (("fork", "Cannot re-initialize NPU in forked"), ("spawn", "dataset returned npu tensors")):

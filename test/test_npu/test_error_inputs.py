@@ -13,6 +13,7 @@ import time
 import zlib
 
 import op_checks
+import torch.nn.functional as F
 import torch.utils._pytree as pytree
 from common_utils import TestCase, run_tests
 from misuse import Exceptions, deviation, mutations
@@ -209,6 +210,97 @@ class MisuseTest(TestCase):
                 with self.subTest(call.__name__, shape=given[0].shape):
                     self.refuses("not implemented for 'UInt16'", lambda c=call, g=given: c(*g), NotImplementedError)
         self.refuses("same dtype", lambda: torch.ones(2, 0).npu() @ torch.ones(0, 3).npu().half())
+
+    def same(self, call, *tensors):
+        """``call`` gives on npu what it gives on the CPU: values and dtypes."""
+        results = []
+        for device in ("cpu", DEVICE):
+            result = call(*(t.to(device) for t in tensors))
+            results.append([t.cpu() for t in pytree.tree_leaves(result)])
+        self.assertEqual(results[1], results[0], exact_dtype=True)
+
+    def test_losses_of_mixed_dtypes(self):
+        x, y = torch.tensor([1, 0]), torch.tensor([0.5, 1.5])
+        for name in ("mse_loss", "smooth_l1_loss"):
+            loss = getattr(F, name)
+            for first in (x, x.bool(), x.half()):
+                with self.subTest(name, dtype=first.dtype):
+                    self.same(loss, first, y)
+                    self.same(loss, first, y.double())
+            self.refuses("not implemented for 'Long'", lambda f=loss: f(x.npu(), x.npu()), NotImplementedError)
+        self.same(F.huber_loss, x.half(), y)
+        mixed = x.half().npu().requires_grad_()
+        self.refuses("Found dtype Float but expected Half", lambda: F.huber_loss(mixed, y.npu()).backward())
+
+    def test_weight_of_another_dtype(self):
+        def loss(x, target, weight):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(F.binary_cross_entropy(x, target, weight), x)
+
+        x, target = torch.tensor([0.2, 0.7]), torch.tensor([0.0, 1.0])
+        for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int32):
+            with self.subTest(dtype):
+                self.same(F.binary_cross_entropy, x, target, torch.tensor([1, 2]).to(dtype))
+                self.same(loss, x, target, torch.tensor([1, 2]).to(dtype))
+
+    def test_rows_of_unsigned(self):
+        index = torch.tensor([1, 0])
+        for dtype in (torch.uint16, torch.uint32, torch.uint64):
+            rows = torch.tensor([[1, 2], [3, 4]]).to(dtype)
+            with self.subTest(dtype):
+                for dim in (0, 1):
+                    self.same(lambda t, i, d=dim: torch.index_select(t, d, i), rows, index)
+                self.same(lambda t, i: F.embedding(i, t), rows, index)
+                one = rows[0].npu()
+                self.refuses(
+                    "not implemented", lambda t=one: torch.index_select(t, 0, index.npu()), NotImplementedError
+                )
+
+    def test_dtype_computed_in(self):
+        half = torch.tensor([1 + 1j, 2], dtype=torch.complex32)
+        self.same(lambda t: torch.prod(t, dtype=torch.complex64), half)
+        self.refuses("not implemented", lambda: torch.prod(half.npu()), NotImplementedError)
+        self.same(torch.rsub, torch.tensor([1, 2]).to(torch.uint16), torch.tensor([0.5, 1.5]))
+
+    def test_group_norm_of_any_shape(self):
+        def norm(x):
+            x = x.detach().requires_grad_()
+            y = torch.native_group_norm(x, None, None, 2, 4, 3, 2, 1e-5)
+            return *y, *torch.autograd.grad(y[0].pow(3).sum(), x)
+
+        for shape in ((24,), (8, 3), (2, 4, 3), (2, 4, 1, 3)):
+            with self.subTest(shape):
+                self.same(norm, torch.arange(24.0).sin().reshape(shape))
+        self.refuses("elements", lambda: torch.native_group_norm(torch.ones(23).npu(), None, None, 2, 4, 3, 2, 1e-5))
+
+    def test_isin(self):
+        for dtype in (torch.uint16, torch.complex32, torch.int64):
+            x = torch.tensor([1, 2]).to(dtype)
+            for invert in (False, True):
+                with self.subTest(dtype, invert=invert):
+                    self.same(lambda t, i=invert: torch.isin(t, 1, invert=i), x)
+            if dtype != torch.int64:
+                self.same(torch.isin, x[:0], x)
+                self.refuses("not implemented", lambda t=x: torch.isin(t.npu(), t.npu()), NotImplementedError)
+
+    def test_positions_among_another_dtype(self):
+        x, y = torch.tensor([1, 2]), torch.tensor([0.5, 1.5])
+        for values, bounds in ((x, y), (y, x), (y.double(), y), (x.bool(), y), (y[1], x)):
+            with self.subTest(f"{values.dtype} among {bounds.dtype}"):
+                self.same(torch.bucketize, values, bounds)
+                self.same(torch.searchsorted, bounds, values)
+        for right in (False, True):
+            self.same(lambda t, r=right: torch.bucketize(1.5, t, right=r), x)
+            self.same(lambda t, r=right: torch.searchsorted(t, 2.5, right=r), x)
+        self.refuses("not implemented for 'Bool'", lambda: torch.bucketize(x.bool().npu(), x.bool().npu()))
+
+    def test_addr_without_self(self):
+        x = torch.ones(2).npu()
+        self.refuses("expand", lambda: torch.addr(torch.ones(5).npu(), x, x, beta=0))
+        self.same(lambda s, v: torch.addr(s, v, v, beta=0), torch.ones(2), torch.ones(2))
+
+    def test_empty_without_pivots(self):
+        self.same(lambda t: torch.linalg.lu(t, pivot=False), torch.ones(0, 3, 3))
 
 
 if __name__ == "__main__":

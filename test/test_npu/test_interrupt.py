@@ -95,6 +95,104 @@ except ValueError as error:
         )
         self.assertEqual(result.stdout, "1 True\nenough\n")
 
+    def busy(self, script):
+        """Runs it with busy(), which gives the device something to do for more than half a second."""
+        return self.run_script(
+            """
+m = torch.randn(1000, 1000, device="npu")
+begin = time.monotonic()
+m @ m
+torch.npu.synchronize()
+times = int(0.7 / max(time.monotonic() - begin, 1e-4)) + 4
+def busy():
+    for _ in range(times):
+        out = m @ m
+    return out
+def alarm(handler, after=0.05):
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, after)
+"""
+            + script
+        ).stdout
+
+    def test_a_handler_that_computes(self):
+        """It is the user's program: gradients are recorded, and the device can be used, memory given back included."""
+        output = self.busy(
+            """
+w = torch.ones(3, requires_grad=True, device="npu")
+def handler(*_):
+    (w * 2).sum().backward()
+    torch.npu.empty_cache()
+    print(w.grad.tolist(), torch.npu.memory_allocated() > 0)
+for wait in (lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: torch.npu.synchronize()):
+    w.grad = None
+    y = busy()
+    alarm(handler)
+    wait(y)
+    time.sleep(0.06)  # in case the device was quicker
+"""
+        )
+        self.assertEqual(output, "[2.0, 2.0, 2.0] True\n" * 3)
+
+    def test_copies_are_not_cut(self):
+        """Nobody frees what the device has yet to read."""
+        output = self.busy(
+            """
+def handler(*_):
+    raise KeyboardInterrupt
+source = torch.ones(1 << 20, pin_memory=True)
+target = torch.zeros(1 << 20, device="npu")
+torch.npu.synchronize()
+busy()
+alarm(handler)
+try:
+    target.copy_(source)
+except KeyboardInterrupt:
+    pass
+del source
+torch.empty(1 << 20, pin_memory=True).fill_(7)
+print(target.unique().tolist())
+"""
+        )
+        self.assertEqual(output, "[1.0]\n")
+
+    def test_an_allocation_that_waits(self):
+        """Another thread that asks for statistics meanwhile does not lock up with it."""
+        output = self.busy(
+            """
+total = torch.npu.mem_get_info()[1]
+torch.npu.set_per_process_memory_fraction(0.05)
+del_me = torch.empty(int(total * 0.05) // 8, device="npu")
+del del_me  # half of what there is lies in the cache
+busy()
+def ask():
+    torch.npu.memory_allocated()
+    print("statistics", flush=True)
+threading.Timer(0.1, ask).start()
+torch.empty(int(total * 0.035) // 4, device="npu")
+print("allocated")
+"""
+        )
+        for done in ("allocated", "statistics"):  # in any order, even in one line
+            self.assertIn(done, output)
+
+    def test_an_error_waits_for_all_streams(self):
+        output = self.busy(
+            """
+table, index = torch.randn(4, 4, device="npu"), torch.tensor([99], device="npu")
+side = torch.npu.Stream()
+torch.npu.synchronize()
+with torch.npu.stream(side):
+    busy()
+torch.index_select(table, 0, index)
+try:
+    torch.npu.synchronize()
+except RuntimeError as error:
+    print("out of range" in str(error) or "index" in str(error), side.query())
+"""
+        )
+        self.assertEqual(output, "True True\n")
+
 
 if __name__ == "__main__":
     run_tests()

@@ -298,6 +298,29 @@ class TestStoredChannelsLast(unittest.TestCase):
         if torch.npu.device_count() > 1:
             self.assertLess(relative_error(self.got.to("npu:1"), self.want), 2e-6)
 
+    def test_streams_that_share_a_sample(self):
+        """A write into one half, on one stream, moves nothing under a read or a write of the other half."""
+        x = torch.arange(64.0**3).view(1, 64, 64, 64)
+        stored = x.npu().contiguous(memory_format=torch.channels_last)
+        pinned = torch.empty(1, 32, 64, 64, pin_memory=True)
+        one, other = torch.npu.Stream(), torch.npu.Stream()
+        for i in range(90):  # a third of them failed
+            y = stored.contiguous()
+            torch.npu.synchronize()
+            with torch.npu.stream(one):
+                y[:, :32].add_(1)
+            with torch.npu.stream(other):
+                half = y[:, 32:]
+                if i % 3 == 0:
+                    half = half.clone()
+                elif i % 3 == 1:
+                    half = pinned.copy_(half, non_blocking=True)
+                else:
+                    half.mul_(1)
+            torch.npu.synchronize()
+            self.assertTrue(torch.equal(half.cpu(), x[:, 32:]), i)
+            self.assertTrue(torch.equal(y[:, :32].cpu(), x[:, :32] + 1), i)
+
     def test_other_element_sizes(self):
         y, indices = F.max_pool2d(self.got, 3, 2, return_indices=True)
         want, want_indices = F.max_pool2d(self.want, 3, 2, return_indices=True)

@@ -124,7 +124,10 @@ class NewOperatorTest(unittest.TestCase):
                 kept = [
                     line
                     for line in lines
-                    if f"{name}," not in line and f"[{name}" not in line and f"{name}:" not in line
+                    if f"{name}," not in line
+                    and f"[{name}" not in line
+                    and f"{name}:" not in line
+                    and line.strip() != f"- {name}"
                 ]
                 path.write_text("\n".join(kept))
             changed = self.made(name, f"--ir={name.title().replace('_', '')}ForTest")

@@ -36,8 +36,8 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 def refuse_in_worker(batch: Any) -> None:
     r"""Raise if ``batch``, made by a DataLoader's worker, holds npu tensors: they cannot be sent to the loader."""
-    # Only a worker that was spawned can have made one, and only after it used the device.
-    if not torch.npu.is_initialized():
+    # A worker that was spawned has used the device if it made one; one that was forked got them from its parent.
+    if not (torch.npu.is_initialized() or torch.npu._is_in_bad_fork()):
         return
     for leaf in torch.utils._pytree.tree_leaves(batch):
         if isinstance(leaf, torch.Tensor) and leaf.device.type == "npu":

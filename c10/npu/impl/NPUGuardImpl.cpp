@@ -6,6 +6,7 @@
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUGuard.h>
+#include <c10/npu/impl/Interrupt.h>
 
 namespace c10::npu::impl {
 
@@ -29,6 +30,7 @@ Stream NPUGuardImpl::exchangeStream(Stream stream) const {
 
 void NPUGuardImpl::synchronizeDevice(DeviceIndex device) const {
   const NPUGuard guard(device < 0 ? current_device() : device);
+  const InterruptScope scope;
   device_synchronize();
 }
 
@@ -58,8 +60,14 @@ void NPUGuardImpl::block(void* event, const Stream& stream) const {
 
 bool NPUGuardImpl::queryEvent(void* event) const { return event == nullptr || event_of(event).query(); }
 
+void NPUGuardImpl::synchronizeStream(const Stream& stream) const {
+  const InterruptScope scope;
+  NPUStream(stream).synchronize();
+}
+
 void NPUGuardImpl::synchronizeEvent(void* event) const {
   if (event != nullptr) {
+    const InterruptScope scope;
     event_of(event).synchronize();
   }
 }

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -431,6 +432,18 @@ class TestErrors(DumpCase):
         thread.start()
         thread.join()
         self.assertEqual(calls(self.folder / "a.h5"), ["/ones/1", "/exp/1"])
+
+    def test_regions_of_meta_tensors(self):
+        x = torch.randn(5, 3, 8, device="meta")
+        _, path = self.dump(lambda: torch.nn.LSTM(8, 4, device="meta")(x))
+        self.assertTrue(calls(path))
+
+    def test_a_name_that_goes_inside_the_block(self):
+        module, before = types.ModuleType("a_script"), torch.dropout
+        module.dropout = torch.dropout
+        with mock.patch.dict(sys.modules, {"a_script": module}):
+            self.dump(lambda: delattr(module, "dropout"))
+        self.assertIs(torch.dropout, before)
 
     def test_nothing_to_do(self):
         for options in ({"enabled": False, "use_dump": True}, {}, {"check_overflow": False, "load_file_path": ""}):

@@ -1,6 +1,7 @@
 // Bindings of devices: choosing, counting, waiting, properties, default generators, start and end.
 
 #include <ATen/npu/NPUGeneratorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUSyncDebug.h>
 #include <c10/npu/impl/Interrupt.h>
@@ -42,6 +43,8 @@ unsigned long main_thread = 0;
 
 bool check_signals() {
   if (static_cast<unsigned long>(pthread_self()) != main_thread || Py_IsInitialized() == 0) return false;
+  // The handler is the user's program, which does not run below autograd though the wait may.
+  const c10::impl::ForceDispatchKeyGuard keys(c10::default_included_set, c10::default_excluded_set);
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return true;
   python_error error;
@@ -95,7 +98,10 @@ void bind_device(py::module_& m) {
   m.def("_npu_maybeExchangeDevice", torch::wrap_pybind_function([](int64_t i) {
           return i < 0 ? -1 : static_cast<int>(c10::npu::MaybeExchangeDevice(to_index(i)));
         }));
-  m.def("_npu_synchronize", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_synchronize(); }));
+  m.def("_npu_synchronize", torch::wrap_pybind_function_no_gil([]() {
+          const c10::npu::impl::InterruptScope scope;
+          c10::npu::device_synchronize();
+        }));
   m.def("_npu_setSyncDebugMode", torch::wrap_pybind_function([](int mode) {
           TORCH_CHECK_VALUE(mode >= 0 && mode <= 2, "invalid value of debug_mode, expected one of 0, 1, 2");
           c10::npu::detail::sync_debug_mode.store(static_cast<c10::npu::SyncDebugMode>(mode));

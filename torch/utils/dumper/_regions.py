@@ -73,7 +73,9 @@ def is_random(op, args, kwargs) -> bool:
 def autocast_of(args, kwargs) -> str:
     """The dtype that autocast has in force for the arguments' device, or "": regions are recorded above it."""
     for _, value in _calls.flatten([*enumerate(args), *kwargs.items()]):
-        if isinstance(value, torch.Tensor) and torch.is_autocast_enabled(value.device.type):
+        if not isinstance(value, torch.Tensor) or not torch.amp.is_autocast_available(value.device.type):
+            continue
+        if torch.is_autocast_enabled(value.device.type):
             return str(torch.get_autocast_dtype(value.device.type)).removeprefix("torch.")
     return ""
 

@@ -215,7 +215,7 @@ class _Functions:
     def remove(self) -> None:
         """Puts the functions back."""
         for owner, name, old, own in self._old:
-            if getattr(owner, name) is own:
+            if getattr(owner, name, None) is own:
                 setattr(owner, name, old)
 
     def _stand_in(self, old):

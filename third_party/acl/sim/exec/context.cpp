@@ -139,10 +139,15 @@ RunContext::RunContext(const CompiledOp& op, OpLaunch& launch, Device& device)
     frame_->tensors.resize(op.inputs.size() + op.outputs.size());
   }
   layouts_ = op.reordered;
-  if (const LayoutMap* map = layout_or_null(device)) {
+  if (LayoutMap* map = layout_or_null(device)) {
     for (size_t i = 0; i < frame_->tensors.size() && !layouts_; ++i) {
       const auto& operand = op.operand(i);
       layouts_ = !operand.host && map->may_hold_tags(launch.operand(i), operand.bytes);
+    }
+    if (layouts_) {
+      for (size_t i = op.inputs.size(); i < frame_->tensors.size(); ++i)
+        map->free_borders(launch.operand(i), op.operand(i).bytes);
+      use_ = map->use();
     }
   }
 }

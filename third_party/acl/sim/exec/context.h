@@ -10,6 +10,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <optional>
+#include <shared_mutex>
 
 #include "exec/compile.h"
 #include "exec/layout.h"
@@ -76,6 +77,7 @@ class RunContext final : public OpContext {
   Device& device_;
   Frame* frame_;
   bool layouts_ = false;  // some operand may be stored otherwise than plainly
+  std::shared_lock<std::shared_mutex> use_;
   uint32_t handed_out_ = 0;
   bool finished_ = false;  // finish() found the outputs in order
   c10::SmallVector<OperandView, 8> input_views_, output_views_;

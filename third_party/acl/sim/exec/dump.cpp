@@ -187,7 +187,10 @@ void OperandDump::after(const Stream& stream, uint64_t task) {
       const LayoutMap* map = layout_or_null(device_);
       if (copy || operand.host || !map || !map->any(data, operand.bytes)) return file->write(data, operand.bytes);
       const std::unique_ptr<void, void (*)(void*)> plain(take_scratch(operand.bytes), give_scratch);
-      map->read(data, operand.bytes, plain.get());
+      {
+        const auto use = map->use();
+        map->read(data, operand.bytes, plain.get());
+      }
       file->write(plain.get(), operand.bytes);
     };
     for (size_t i = 0; config.inputs && i < op_.inputs.size(); ++i) put(i, kept_.of(i));

@@ -197,6 +197,30 @@ void LayoutMap::drop(uintptr_t begin, uintptr_t end, bool keep_content) {
   }
 }
 
+bool LayoutMap::reaches_out(uintptr_t at, uintptr_t begin, uintptr_t end) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = first_overlap(at, at + 1);
+  if (it == tags_.end()) {
+    return false;
+  }
+  const size_t size = it->second.sample_bytes();
+  const uintptr_t sample = it->first + (at - it->first) / size * size;
+  return sample < begin || sample + size > end;
+}
+
+void LayoutMap::free_borders(void* p, size_t bytes) {
+  if (!may_hold_tags(p, bytes)) {
+    return;
+  }
+  const uintptr_t begin = address(p), end = begin + bytes;
+  for (const uintptr_t at : {begin, end - 1}) {
+    if (reaches_out(at, begin, end)) {
+      const std::unique_lock alone(content_);
+      drop(at, at + 1, true);
+    }
+  }
+}
+
 void LayoutMap::forget(void* p, size_t bytes) {
   if (may_hold_tags(p, bytes)) {
     drop(address(p), address(p) + bytes, false);

@@ -10,6 +10,11 @@
 //  - a write to unknown parts of a range calls make_plain() first.
 // Samples are the unit: forget() and make_plain() of a part of a tag split it, and reorder at most the samples at the
 // two borders. So a tag may outlive its tensor at little cost: the memory's next owner writes before it reads.
+//
+// Note [Layouts and streams]: two streams may work on parts of one tensor, and so of one sample. Reordering a sample
+// because of one part moves the other's elements. Whoever relies on a tag, or reads what one describes, therefore holds
+// use() meanwhile; whoever writes a part calls free_borders() before, which waits for them. Under use() nothing moves:
+// forget() then finds whole samples only.
 // A filter that the host describes as HWCN is one sample: [H * W * C] planes of O elements, which lie as O rows.
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +26,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 
 namespace acl_sim {
 
@@ -47,6 +53,11 @@ class LayoutMap {
 
   // Copies a range in the host's element order to `to` (host or scratch memory).
   void read(const void* p, size_t bytes, void* to) const;
+
+  // See Note [Layouts and streams]. Not recursive.
+  std::shared_lock<std::shared_mutex> use() const { return std::shared_lock(content_); }
+  // Makes the samples plain that reach beyond the range. Not under use().
+  void free_borders(void* p, size_t bytes);
 
   // The range is about to be overwritten as a whole.
   void forget(void* p, size_t bytes);
@@ -78,6 +89,10 @@ class LayoutMap {
   void drop(uintptr_t begin, uintptr_t end, bool keep_content);
   void count_pages(uintptr_t base, size_t bytes, uint32_t delta);
 
+  // Whether the sample at an address is tagged and reaches out of [begin, end).
+  bool reaches_out(uintptr_t at, uintptr_t begin, uintptr_t end) const;
+
+  mutable std::shared_mutex content_;  // taken before mutex_
   mutable std::mutex mutex_;
   Tags tags_;
   std::array<std::atomic<uint32_t>, kPages> pages_{};  // tags that touch a page, pages hashed by number

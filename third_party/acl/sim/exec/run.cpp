@@ -252,6 +252,7 @@ void set_team(int threads) {
 void copy_from_device(Device& device, void* to, const void* from, size_t bytes) {
   const LayoutMap* map = layout_or_null(device);
   if (map && map->any(from, bytes)) {
+    const auto use = map->use();
     map->read(from, bytes, to);
     device.counters.relayouts.fetch_add(1, std::memory_order_relaxed);
   } else {
@@ -260,7 +261,10 @@ void copy_from_device(Device& device, void* to, const void* from, size_t bytes) 
 }
 
 void before_raw_write(Device& device, void* alias, size_t bytes) {
-  if (LayoutMap* map = layout_or_null(device)) map->forget(alias, bytes);
+  if (LayoutMap* map = layout_or_null(device)) {
+    map->free_borders(alias, bytes);
+    map->forget(alias, bytes);
+  }
 }
 
 void copy_bytes(void* to, const void* from, size_t bytes) {

@@ -64,11 +64,16 @@ Stream& submit_stream_of(aclrtStream handle) {
   return *stream;
 }
 
-aclError synchronize(Stream& stream, int64_t timeout_ms) {
-  if (!stream.wait(stream.last_submitted(), timeout_ms)) {
-    return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-                format("stream %u of device %d was not done in time", stream.number, stream.device->id));
-  }
+namespace {
+
+aclError wait_for(Stream& stream, int64_t timeout_ms) {
+  if (stream.wait(stream.last_submitted(), timeout_ms)) return ACL_SUCCESS;
+  return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+              format("stream %u of device %d was not done in time", stream.number, stream.device->id));
+}
+
+// What a stream that has been waited for has to tell.
+aclError take_result(Stream& stream) {
   if (stream.device->lost.load())
     return report(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
   std::string text;
@@ -76,25 +81,38 @@ aclError synchronize(Stream& stream, int64_t timeout_ms) {
   return code == ACL_SUCCESS ? ACL_SUCCESS : report(code, text);
 }
 
+}  // namespace
+
+aclError synchronize(Stream& stream, int64_t timeout_ms) {
+  const aclError code = wait_for(stream, timeout_ms);
+  return code == ACL_SUCCESS ? take_result(stream) : code;
+}
+
 aclError synchronize_device(Device& device, int64_t timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 0 : timeout_ms);
+  std::vector<Stream*> waited;
   aclError first = ACL_SUCCESS;
-  std::string first_text;
   pool().each([&](Stream& stream) {
-    // After a time-out the other streams keep their errors for the next wait.
-    if (stream.device != &device || first == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) return;
+    if (stream.device != &device || first != ACL_SUCCESS) return;
     int64_t left = -1;
     if (timeout_ms >= 0) {
       left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
       if (left < 0) left = 0;
     }
-    const aclError code = synchronize(stream, left);
+    first = wait_for(stream, left);
+    waited.push_back(&stream);
+  });
+  // After a time-out all streams keep their errors for the next wait.
+  if (first != ACL_SUCCESS) return first;
+  std::string first_text;
+  for (Stream* stream : waited) {
+    const aclError code = take_result(*stream);
     if (code != ACL_SUCCESS && first == ACL_SUCCESS) {
       first = code;
       const char* text = take_recent_message();
       first_text = text ? text + sizeof("E000000: ") - 1 : "";
     }
-  });
+  }
   return first == ACL_SUCCESS ? ACL_SUCCESS : report(first, first_text);
 }
 

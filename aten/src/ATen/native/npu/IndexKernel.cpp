@@ -201,6 +201,11 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   check_index_vector("index_select", index);
   DeviceOf guard(self);
   dim = at::maybe_wrap_dim(dim, self.dim());
+  // Of more dimensions whole slices are copied, whatever their dtype.
+  if (self.dim() <= 1) {
+    check_dtype(self.scalar_type(), ~dtype_mask(ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64),
+                "index_select");
+  }
   DimVector shape(self.sizes());
   if (self.dim() > 0) {
     shape[dim] = index.numel();

@@ -64,18 +64,20 @@ void issue_grad(const char* ir, const Tensor& grad_output, const Pair& p, int64_
   cmd.Run();
 }
 
-Tensor elementwise_loss(const char* ir, const Tensor& self, const Tensor& target, int64_t reduction,
+// The dtype that counts is the one that both are computed in.
+Tensor elementwise_loss(const char* name, const char* ir, const Tensor& self, const Tensor& target, int64_t reduction,
                         const AddAttrs& attrs) {
   DeviceOf guard(self);
   const Pair p(self, target);
+  check_dtype(p.input.scalar_type(), kDtypeFloat, name);
   const Tensor result = loss_result(p, reduction);
   issue_loss(ir, p, reduction, result, attrs);
   return result;
 }
 
-Tensor& elementwise_loss_out(const char* ir, const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out,
-                             const AddAttrs& attrs) {
-  const Tensor result = elementwise_loss(ir, self, target, reduction, attrs);
+Tensor& elementwise_loss_out(const char* name, const char* ir, const Tensor& self, const Tensor& target,
+                             int64_t reduction, Tensor& out, const AddAttrs& attrs) {
+  const Tensor result = elementwise_loss(name, ir, self, target, reduction, attrs);
   out.resize_(result.sizes());
   return out.copy_(result);
 }
@@ -111,10 +113,15 @@ void check_class_operands(const Tensor& self, const Tensor& target, const std::o
               "weight tensor should be defined either for all ", self.size(-1), " classes or no classes");
 }
 
-void check_probabilities(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight) {
-  for (const Tensor* t : {&target, weight.has_value() && weight->defined() ? &*weight : &target}) {
-    TORCH_CHECK(t->scalar_type() == self.scalar_type(), "binary_cross_entropy: Found dtype ", t->scalar_type(),
-                " but expected ", self.scalar_type());
+void check_probabilities(const Tensor& self, const Tensor& target) {
+  TORCH_CHECK(target.scalar_type() == self.scalar_type(), "binary_cross_entropy: Found dtype ", target.scalar_type(),
+              " but expected ", self.scalar_type());
+}
+
+// Weights of any dtype are taken in that of the data.
+void add_weight(OpCommand& cmd, const std::optional<Tensor>& weight, const Pair& p) {
+  if (weight.has_value() && weight->defined()) {
+    cmd.Input(cast(*weight, p.input.scalar_type()).expand(p.input.sizes()));
   }
 }
 
@@ -133,7 +140,8 @@ AddAttrs number(double value) {
 
 // SmoothL1LossV2's threshold is an attribute; where that does not hold it, an input of the operator's wide twin.
 struct Sigma {
-  Sigma(const Tensor& self, double beta) : wide(!attrs_hold(self.scalar_type(), {beta})) {
+  Sigma(const Tensor& self, const Tensor& target, double beta)
+      : wide(!attrs_hold(at::result_type(self, target), {beta})) {
     TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
     add = wide ? number(beta) : [beta](OpCommand& cmd) { cmd.Attr("sigma", beta); };
   }
@@ -147,10 +155,10 @@ struct Sigma {
 }  // namespace
 
 Tensor mse_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
-  return elementwise_loss("MseLoss", self, target, reduction, kNone);
+  return elementwise_loss("mse_loss", "MseLoss", self, target, reduction, kNone);
 }
 Tensor& mse_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out) {
-  return elementwise_loss_out("MseLoss", self, target, reduction, out, kNone);
+  return elementwise_loss_out("mse_loss", "MseLoss", self, target, reduction, out, kNone);
 }
 Tensor& mse_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
                               Tensor& grad_input) {
@@ -162,16 +170,16 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 }
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
-  const Sigma sigma(self, beta);
-  return elementwise_loss(sigma.loss(), self, target, reduction, sigma.add);
+  const Sigma sigma(self, target, beta);
+  return elementwise_loss("smooth_l1_loss", sigma.loss(), self, target, reduction, sigma.add);
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
-  const Sigma sigma(self, beta);
-  return elementwise_loss_out(sigma.loss(), self, target, reduction, out, sigma.add);
+  const Sigma sigma(self, target, beta);
+  return elementwise_loss_out("smooth_l1_loss", sigma.loss(), self, target, reduction, out, sigma.add);
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
-  const Sigma sigma(self, beta);
+  const Sigma sigma(self, target, beta);
   return elementwise_grad_out(sigma.grad(), grad_output, self, target, reduction, grad_input, sigma.add);
 }
 
@@ -180,24 +188,26 @@ Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, d
   const ScalarType type = at::result_type(self, target);
   TORCH_CHECK(canCast(type, self.scalar_type()), "result type ", type, " can't be cast to the desired output type ",
               self.scalar_type());
-  return elementwise_loss("HuberLoss", self, target, reduction, number(delta));
+  return cast(elementwise_loss("huber_loss", "HuberLoss", self, target, reduction, number(delta)), self.scalar_type());
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
                                 double delta, Tensor& grad_input) {
+  for (const Tensor* t : {&target, &grad_output}) {
+    TORCH_CHECK(t->scalar_type() == self.scalar_type(), "Found dtype ", t->scalar_type(), " but expected ",
+                self.scalar_type());
+  }
   return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input, number(delta));
 }
 
 Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std::optional<Tensor>& weight,
                             int64_t reduction) {
   DeviceOf guard(self);
-  check_probabilities(self, target, weight);
+  check_probabilities(self, target);
   const Pair p(self, target);
   const Tensor result = loss_result(p, reduction);
   OpCommand cmd;
   cmd.Name("BinaryCrossEntropy").Input(p.input).Input(p.target);
-  if (weight.has_value() && weight->defined()) {
-    cmd.Input(weight->expand(p.input.sizes()));
-  }
+  add_weight(cmd, weight, p);
   cmd.Output(result).Attr("reduction", reduction_name(reduction)).Run();
   return result;
 }
@@ -205,14 +215,12 @@ Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std:
 Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                      const std::optional<Tensor>& weight, int64_t reduction) {
   DeviceOf guard(self);
-  check_probabilities(self, target, weight);
+  check_probabilities(self, target);
   const Pair p(self, target);
   const Tensor dx = empty_as(p.input);
   OpCommand cmd;
   cmd.Name("BinaryCrossEntropyGrad").Input(p.input).Input(p.target).Input(grad_output);
-  if (weight.has_value() && weight->defined()) {
-    cmd.Input(weight->expand(p.input.sizes()));
-  }
+  add_weight(cmd, weight, p);
   cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Run();
   return dx;
 }

@@ -1,5 +1,6 @@
 // Products of matrices and vectors that are not one entry of the operator table.
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/Allocate.h>
 #include <ATen/native/npu/frame/Contiguity.h>
@@ -16,7 +17,8 @@ namespace at::native::npu {
 // Upstream's composites look at self only if beta is not zero, and resize it.
 Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
   SameDevice("addr").read(self).read(vec1).read(vec2);
-  TORCH_CHECK(self.dim() <= 2, "addr: expected an input that can be expanded to ", vec1.numel(), " x ", vec2.numel(),
+  TORCH_CHECK(is_expandable_to(self.sizes(), {vec1.numel(), vec2.numel()}),
+              "addr: expected an input that can be expanded to ", vec1.numel(), " x ", vec2.numel(),
               ", but got one of shape ", self.sizes());
   const ScalarType type = promoteTypes(self.scalar_type(), promoteTypes(vec1.scalar_type(), vec2.scalar_type()));
   for (const auto& [number, name] : {std::pair(&beta, "beta"), std::pair(&alpha, "alpha")}) {

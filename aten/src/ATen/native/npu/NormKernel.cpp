@@ -32,6 +32,13 @@ ScalarType statistics_type(const Tensor& x, const T&... parameters) {
   return (wide(parameters) || ...) ? wide_type(x) : x.scalar_type();
 }
 
+bool is_batch(const Tensor& x, int64_t n, int64_t c) { return x.dim() >= 2 && x.size(0) == n && x.size(1) == c; }
+
+// Upstream's group norm looks at the number of elements only: any shape stands for n x c x pixels.
+Tensor as_batch(const Tensor& x, int64_t n, int64_t c, int64_t pixels) {
+  return is_batch(x, n, c) ? x : x.contiguous().view({n, c, pixels});
+}
+
 // An affine or running operand that the IR operator needs even where the module has none.
 Tensor or_filled(const Tensor& t, int64_t channels, bool ones, const Tensor& x) {
   if (t.defined()) {
@@ -258,42 +265,43 @@ Triple group_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
   check_parameters("group_norm", input, weight, bias);
   check_vector("group_norm", "weight", weight, c);
   check_vector("group_norm", "bias", bias, c);
-  TORCH_CHECK(input.dim() >= 2 && input.size(0) == n && input.size(1) == c && input.numel() == n * c * pixels,
-              "group_norm: expected an input of ", n, " x ", c, " x ", pixels, " elements, but got one of shape ",
-              input.sizes());
+  TORCH_CHECK(input.numel() == n * c * pixels, "group_norm: expected an input of ", n, " x ", c, " x ", pixels,
+              " elements, but got one of shape ", input.sizes());
   TORCH_CHECK(group > 0, "Expected num groups to be greater than 0, got ", group);
   TORCH_CHECK(c % group == 0,
               "Expected number of channels in input to be divisible by num_groups, but got input of shape ",
               input.sizes(), " and num_groups=", group);
-  const Tensor y = empty_suggested(input);
+  const auto batch = [&](const Tensor& t) { return as_batch(t, n, c, pixels); };
+  const Tensor y = is_batch(input, n, c) ? empty_suggested(input) : empty_as(input);
   const ScalarType type = statistics_type(input, weight, bias);
   const Tensor mean = empty_npu({n, group}, type, input.device());
   const Tensor rstd = empty_npu({n, group}, type, input.device());
   if (input.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("GroupNormSilu").Input(input).InputOptional(weight).InputOptional(bias);
-    cmd.Output(y).Output(mean).Output(rstd).Attr("num_groups", group).Attr("eps", eps);
+    cmd.Name("GroupNormSilu").Input(batch(input)).InputOptional(weight).InputOptional(bias);
+    cmd.Output(batch(y)).Output(mean).Output(rstd).Attr("num_groups", group).Attr("eps", eps);
     cmd.Attr("activate_silu", false).Run();
   }
   return {y, mean, rstd};
 }
 
 Triple group_norm_backward(const Tensor& grad_out, const Tensor& input, const Tensor& mean, const Tensor& rstd,
-                           const std::optional<Tensor>& weight, int64_t, int64_t c, int64_t, int64_t group,
+                           const std::optional<Tensor>& weight, int64_t n, int64_t c, int64_t pixels, int64_t group,
                            std::array<bool, 3> output_mask) {
   DeviceOf guard(input);
   const Tensor gamma = defined(weight);
   const ScalarType type = gamma.defined() ? gamma.scalar_type() : input.scalar_type();
-  const Tensor dx = empty_suggested(input);
+  const auto batch = [&](const Tensor& t) { return as_batch(t, n, c, pixels); };
+  const Tensor dx = is_batch(input, n, c) ? empty_suggested(input) : empty_as(input);
   const Tensor dgamma = empty_npu({c}, type, input.device()), dbeta = empty_npu({c}, type, input.device());
   if (input.numel() == 0) {
     dgamma.zero_();
     dbeta.zero_();
   } else {
     OpCommand cmd;
-    cmd.Name("GroupNormGrad").Input(grad_out).Input(mean).Input(rstd).Input(input);
+    cmd.Name("GroupNormGrad").Input(batch(grad_out)).Input(mean).Input(rstd).Input(batch(input));
     cmd.Input(gamma.defined() ? gamma : at::ones({c}, input.options()));
-    cmd.Output(dx).Output(dgamma).Output(dbeta).Attr("num_groups", group).Attr("data_format", "NCHW").Run();
+    cmd.Output(batch(dx)).Output(dgamma).Output(dbeta).Attr("num_groups", group).Attr("data_format", "NCHW").Run();
   }
   return {output_mask[0] ? dx : Tensor(), output_mask[1] ? dgamma : Tensor(), output_mask[2] ? dbeta : Tensor()};
 }

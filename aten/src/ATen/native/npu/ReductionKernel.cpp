@@ -110,7 +110,9 @@ std::tuple<Tensor, Tensor> spread_mean(bool root, const char* name, const Tensor
 }  // namespace
 
 Tensor prod(const Tensor& self, std::optional<ScalarType> dtype) {
-  return over_everything("ReduceProd", self, at::native::get_dtype_from_self(self, dtype, true));
+  const ScalarType type = at::native::get_dtype_from_self(self, dtype, true);
+  check_dtype(type, ~dtype_mask(ScalarType::ComplexHalf), "prod");
+  return over_everything("ReduceProd", self, type);
 }
 
 Tensor max(const Tensor& self) { return extreme("ReduceMax", "max", self); }

@@ -11,6 +11,9 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -246,10 +249,6 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
       "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
       "tensor and input value tensor must match, but we got boundaries tensor ",
       sorted.sizes(), " and input value tensor ", values.sizes());
-  TORCH_CHECK(sorted.scalar_type() == values.scalar_type(),
-              "torch.searchsorted(): input value tensor and boundaries "
-              "tensor should have same dtype, but got boundaries tensor dtype ",
-              sorted.scalar_type(), " and input value tensor dtype ", values.scalar_type());
   if (sorter.has_value() && sorter->defined()) {
     TORCH_CHECK(sorter->sizes() == sorted.sizes(),
                 "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor ",
@@ -260,10 +259,23 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
   Tensor result = empty_npu(values.sizes(), out_int32 ? kInt : kLong, sorted.device());
   if (result.numel() == 0) return result;
   if (sorted.numel() == 0) return result.zero_();
+  const ScalarType type = at::result_type(sorted, values);
+  check_dtype(type, (kDtypeFloat | kDtypeInt) & ~dtype_mask(ScalarType::UInt16, ScalarType::UInt32, ScalarType::UInt64),
+              "searchsorted");
   OpCommand cmd;
-  cmd.Name("SearchSorted").Input(sorted).Input(values).InputOptional(sorter).Output(result).Attr("right", right);
+  cmd.Name("SearchSorted")
+      .Input(cast(sorted, type))
+      .Input(cast(values, type))
+      .InputOptional(sorter)
+      .Output(result)
+      .Attr("right", right);
   cmd.Attr("dtype", result.scalar_type()).Run();
   return result;
+}
+
+// A number takes part in promotion as a number: 1.5 among integers stays 1.5.
+Tensor number_for(const Tensor& sorted, const Scalar& value) {
+  return at::full({}, value, sorted.options().dtype(at::result_type(sorted, value)));
 }
 
 void check_positions(const Tensor& out, bool out_int32) {
@@ -298,7 +310,7 @@ Tensor& searchsorted_out(const Tensor& sorted, const Tensor& self, bool out_int3
 
 Tensor searchsorted_scalar(const Tensor& sorted, const Scalar& self, bool out_int32, bool right,
                            std::optional<std::string_view> side, const std::optional<Tensor>& sorter) {
-  return npu::searchsorted(sorted, at::full({}, self, sorted.options()), out_int32, right, side, sorter);
+  return npu::searchsorted(sorted, number_for(sorted, self), out_int32, right, side, sorter);
 }
 
 Tensor bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
@@ -312,7 +324,18 @@ Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int
 }
 
 Tensor bucketize_scalar(const Scalar& self, const Tensor& boundaries, bool out_int32, bool right) {
-  return npu::bucketize(at::full({}, self, boundaries.options()), boundaries, out_int32, right);
+  return npu::bucketize(number_for(boundaries, self), boundaries, out_int32, right);
+}
+
+// Among one number is what equals it.
+Tensor isin_scalar(const Tensor& elements, const Scalar& test_element, bool, bool invert) {
+  return invert ? at::ne(elements, test_element) : at::eq(elements, test_element);
+}
+
+Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool assume_unique, bool invert,
+                        Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == kBool, "Expected out tensor to have dtype bool, but got ", out.dtype(), " instead");
+  return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
 }
 
 }  // namespace at::native::npu
