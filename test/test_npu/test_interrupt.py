@@ -10,6 +10,8 @@ SETTING = """
 import os, signal, sys, threading, time
 import torch
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts without one
+
 def press(after):
     threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
 
