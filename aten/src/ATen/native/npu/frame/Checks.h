@@ -32,6 +32,11 @@ inline void check_parameter(const char* op, const char* name, const Tensor& inpu
               isReducedFloatingType(input.scalar_type()) ? ", or Float" : "", ", but found ", t->scalar_type());
 }
 
+// A sum of nothing is zero in every dtype.
+inline void check_summed(const Tensor& input, const Tensor& result) {
+  if (input.numel() > 0) check_dtype(result.scalar_type(), ~dtype_bit(kComplexHalf), "sum");
+}
+
 inline void check_signed_limits(const Tensor& self, const Scalar& least, const Scalar& most) {
   TORCH_CHECK(self.scalar_type() != kByte || (least.toDouble() >= 0 && most.toDouble() >= 0),
               "cannot do hardtanh on an unsigned type with negative limits");
