@@ -43,8 +43,12 @@ def classes(names: list[str], refused: list[str] | None = None) -> str:
     known = " | ".join(f"kDtype{n.capitalize()}" for n in names) if names else "kDtypeAny"
     if not refused:
         return known
-    types = ", ".join(f"at::ScalarType::{name}" for name in refused)
-    return f"{f'({known})' if '|' in known else known} & ~dtype_mask({types})"
+    return f"{f'({known})' if '|' in known else known} & ~{mask(refused)}"
+
+
+def mask(types: list[str]) -> str:
+    """A set of dtypes as C++."""
+    return f"dtype_mask({', '.join(f'at::ScalarType::{name}' for name in types)})"
 
 
 def dtype_check(f: NativeFunction, refused: list[str] | None) -> str | None:
@@ -101,6 +105,8 @@ def emit_issue(op: IrOp, outputs: list[str]) -> str:
     arguments = ", ".join(f"[[maybe_unused]] {a.defn()}" for a in functional_arguments(op))
     results = ", ".join(f"const at::Tensor& {o}" for o in outputs)
     out = [f"void issue([[maybe_unused]] at::ScalarType compute, {arguments}, {results}) {{"]
+    if op.wide:
+        out.append(f"  compute = widened(compute, {mask(op.wide)});")
     if op.dtypes or op.refused:
         allowed = classes(op.dtypes, op.refused)
         out.append(f'  check_dtype(compute, {allowed}, "{op.group.functional.func.name.name}");')
@@ -164,7 +170,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
             result = "at::kBool" if op.result == "bool" else f"{plain[0]}.scalar_type()"
             if form == "functional":
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call})) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused + op.wide)}, {fast_call})) {{",
                     f"    at::Tensor out = empty_as({plain[0]}, {result});",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", "out", "    "),
                     "    return out;",
@@ -174,7 +180,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 target = outs[0] if form == "out" else "self"
                 same = f"fast_target({target}, {result}, {fast_call})"
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call}) && {same}) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused + op.wide)}, {fast_call}) && {same}) {{",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", target, "    "),
                     f"    return {target};",
                     "  }",
@@ -336,6 +342,9 @@ def emit_aten_ops(table: Table) -> str:
             allowed = classes(op.dtypes, table.refused.get(str(f.func.name)))
             if op.check:
                 told, exact = told or ", nullptr", f"{exact or ', false'}, {op.check}"
+            if op.wide:
+                told, exact = told or ", nullptr", exact or ", false"
+                exact += f"{'' if op.check else ', nullptr'}, {mask(op.wide)}"
             entry = f'{{"{f.func.name}", "{op.ir}", {allowed}, {rule}{told}{exact}}}'
             lines.append(f"  register_aten_op(m, {entry});  // {file_of(op.where)}")
     for give in table.outs:

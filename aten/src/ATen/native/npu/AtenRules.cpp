@@ -1,6 +1,7 @@
 // What the results of aten_ops are, where upstream has no meta kernel that would tell, and what their arguments may be,
 // where upstream's meta kernel does not look.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/AtenOp.h>
 #include <ATen/native/npu/frame/Checks.h>
 
@@ -134,11 +135,32 @@ void check_ldl_pivots(const AtenArguments& a) {
 }
 
 void check_embedding_bag(const AtenArguments& a) {
+  const Tensor &indices = a.tensor("indices"), &offsets = a.tensor("offsets");
+  TORCH_CHECK(indices.dim() == 1 || indices.dim() == 2,
+              "input has to be a 1D or 2D Tensor, but got Tensor of dimension ", indices.dim());
+  TORCH_CHECK(indices.dim() == 2 || offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ",
+              offsets.dim());
+  TORCH_CHECK(a.tensor("weight").dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ",
+              a.tensor("weight").dim());
   if (!a["per_sample_weights"].isTensor() || !a.tensor("per_sample_weights").defined()) return;
   TORCH_CHECK(a.tensor("weight").scalar_type() == a.tensor("per_sample_weights").scalar_type(),
               "embedding_bag: Expected tensor for argument 'weight' to have the same type as tensor for argument ",
               "'per_sample_weights'; but type ", a.tensor("weight").scalar_type(), " does not equal ",
               a.tensor("per_sample_weights").scalar_type());
+}
+
+void check_one_element(const AtenArguments& a) {
+  const int64_t n = a.tensor("self").numel();
+  TORCH_CHECK(n == 1, "Boolean value of Tensor with ", n == 0 ? "no values" : "more than one value", " is ambiguous");
+}
+
+// The substitution runs in the memory of the result.
+void check_solution(const AtenArguments& a) {
+  for (const char* name : {"out", "X"}) {
+    for (const char* right : {"self", "B"}) {
+      if (a.has(name) && a.has(right)) at::assert_no_partial_overlap(a.tensor(name), a.tensor(right));
+    }
+  }
 }
 
 void check_cdist(const AtenArguments& a) { check_one_dtype("cdist", a.tensor("x1"), a.tensor("x2")); }

@@ -11,6 +11,7 @@
 #include <ATen/native/npu/frame/Dtype.h>
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/Structured.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -37,6 +38,7 @@ Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch
                    const Scalar& alpha, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "addbmm: expected out to have dtype ", self.scalar_type(),
               ", but got ", out.scalar_type());
+  check_overlap(out, self);
   return give(npu::addbmm(self, batch1, batch2, beta, alpha), out);
 }
 
@@ -51,7 +53,7 @@ Tensor& addmm_activation_out(const Tensor& self, const Tensor& mat1, const Tenso
 Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
   check_dtype(out.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "bernoulli_tensor_cpu_self_");
   at::native::resize_output(out, self.sizes());
-  at::assert_no_internal_overlap(out);
+  check_overlap(out, self);
   return out.bernoulli_(self, generator);
 }
 
@@ -100,6 +102,12 @@ Tensor functional_assert_async(const Tensor& self, std::string_view assert_msg, 
 
 // ---- Sets of slices
 
+void check_empty_slices(const Tensor& self, int64_t slices) {
+  TORCH_CHECK(slices == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  TORCH_CHECK(std::count(self.sizes().begin(), self.sizes().end(), 0) == 1,
+              "Number of zero sized dimensions is more than one, so unique cannot be applied");
+}
+
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
                                               bool return_counts) {
   DeviceOf guard(self);
@@ -108,7 +116,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, b
   const Device device = self.device();
   const int64_t n = self.dim() > 0 ? self.size(axis) : 1;
   if (self.numel() == 0) {
-    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    check_empty_slices(self, n);
     return {self.clone(), empty_npu({0}, kLong, device), empty_npu({0}, kLong, device)};
   }
   const Tensor values = empty_as(self), found = empty_npu({}, kLong, device);

@@ -29,7 +29,10 @@ void issue_unary(const char* ir, const Tensor& self, const Tensor& result) {
 // Complex numbers have a real result.
 Tensor complex_to_real(const char* ir, const Tensor& self) {
   Tensor result = empty_preserved(self, toRealValueType(self.scalar_type()));
-  issue_unary(ir, self, result);
+  if (result.numel() == 0) return result;
+  const ScalarType compute = widened(self.scalar_type(), dtype_bit(kComplexHalf));
+  OpCommand cmd;
+  cmd.Name(ir).Elementwise().Compute(compute).Input(self).Output(result, toRealValueType(compute)).Run();
   return result;
 }
 
@@ -124,22 +127,27 @@ Scalar fill_value(const Tensor& value) {
 Tensor abs(const Tensor& self) {
   DeviceOf guard(self);
   if (self.is_complex()) return complex_to_real("Abs", self);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "abs_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Tensor result = empty_preserved(self, self.scalar_type());
-  issue_unary("Abs", self, result);
+  issue_unary(self.scalar_type() == kBool ? "Identity" : "Abs", self, result);
   return result;
 }
 
 Tensor& abs_out(const Tensor& self, Tensor& out) {
   DeviceOf guard(self);
   if (self.is_complex()) return give(npu::abs(self), out);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "abs_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Out<meta_rules::unary, 1> op(out);
   op.meta(self);
   const ScalarType compute = op.compute_dtype();
   if (out.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("Abs").Elementwise().Compute(compute).Input(self).Output(op.result(0), compute).Run();
+    cmd.Name(compute == kBool ? "Identity" : "Abs")
+        .Elementwise()
+        .Compute(compute)
+        .Input(self)
+        .Output(op.result(0), compute)
+        .Run();
   }
   op.finish();
   return out;
@@ -160,7 +168,10 @@ Tensor angle(const Tensor& self) {
   return result;
 }
 
-Tensor& angle_out(const Tensor& self, Tensor& out) { return give(npu::angle(self), out); }
+Tensor& angle_out(const Tensor& self, Tensor& out) {
+  check_overlap(out, self);
+  return give(npu::angle(self), out);
+}
 
 Tensor& conj_physical_out(const Tensor& self, Tensor& out) {
   DeviceOf guard(self);
@@ -186,6 +197,8 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
   DeviceOf guard(self);
   at::native::resize_output(mantissa, self.sizes());
   at::native::resize_output(exponent, self.sizes());
+  check_overlap(mantissa, self);
+  check_overlap(exponent, self);
   if (self.numel() > 0) {
     OpCommand cmd;
     cmd.Name("Frexp").Elementwise().Input(self).Output(mantissa).Output(exponent).Run();
@@ -241,15 +254,27 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
 Tensor& masked_fill_scalar_(Tensor& self, const Tensor& mask, const Scalar& value) {
   check_mask(self, mask);
   DeviceOf guard(self);
-  if (at::has_internal_overlap(self) == MemOverlap::Yes) {
+  const bool repeats = at::has_internal_overlap(self) == MemOverlap::Yes;
+  if (C10_UNLIKELY(repeats)) {
     TORCH_WARN(
         "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
         "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
   }
-  const Tensor expanded = mask.dim() == 0 && mask.is_cpu() ? mask.to(self.device()) : mask;
+  const Tensor here = mask.dim() == 0 && mask.is_cpu() ? mask.to(self.device()) : mask;
   TORCH_CHECK(is_expandable_to(mask.sizes(), self.sizes()), "The expanded size of the tensor (", self.sizes(),
               ") must match the existing size (", mask.sizes(), ")");
-  issue_masked_fill(self, expanded, value, self);
+  at::assert_no_partial_overlap(self, here);
+  if (C10_UNLIKELY(repeats)) {
+    // A place of memory is filled if any of the elements that share it is chosen.
+    Tensor chosen = here.expand(self.sizes());
+    for (int64_t d = self.dim() - 1; d >= 0; --d) {
+      if (self.stride(d) == 0 && self.size(d) > 1) chosen = chosen.any(d);
+    }
+    const Tensor place = without_repeats(self);
+    issue_masked_fill(place, chosen, value, place);
+    return self;
+  }
+  issue_masked_fill(self, here, value, self);
   return self;
 }
 

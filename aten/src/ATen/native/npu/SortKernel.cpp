@@ -149,11 +149,16 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 }
 
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
-  check_dtype(self.scalar_type(), kDtypeFloat, "histogram_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "histogram_cpu");
   TORCH_CHECK(bins > 0, "bins must be > 0");
   // Equal bounds, zeros by default, are found among the values.
   TORCH_CHECK(max.toDouble() >= min.toDouble(), "torch.histc: max must be larger than min");
   DeviceOf guard(self);
+  if (isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    // As on CUDA: bounds are integers, counts of the input's dtype. Places among the bins are exact in fp64.
+    const Tensor counts = npu::histc(self.to(kDouble), bins, Scalar(min.to<int64_t>()), Scalar(max.to<int64_t>()));
+    return counts.to(kLong).to(self.scalar_type());
+  }
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
   OpCommand cmd;
@@ -172,6 +177,8 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Sca
               " and hist ", out.dtype());
   return give(npu::histc(self, bins, min, max), out);
 }
+
+void check_empty_slices(const Tensor& self, int64_t slices);  // LongtailKernel.cpp
 
 namespace {
 
@@ -212,7 +219,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool r
   const int64_t n = self.size(axis);
   const TensorOptions positions = self.options().dtype(kLong);
   if (n == 0 || self.numel() == 0) {
-    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    check_empty_slices(self, n);
     return {self.clone(), at::empty({0}, positions), at::empty({0}, positions)};
   }
   // A slice begins a group where it differs from the one before.
