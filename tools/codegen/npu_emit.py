@@ -109,7 +109,10 @@ def emit_issue(op: IrOp, outputs: list[str]) -> str:
         out.append(f"  compute = widened(compute, {mask(op.wide)});")
     if op.dtypes or op.refused:
         allowed = classes(op.dtypes, op.refused)
-        out.append(f'  check_dtype(compute, {allowed}, "{op.group.functional.func.name.name}");')
+        # What is not cast is computed with as it comes, whatever the dtype of the result.
+        tensors = [t.name for t in op.group.functional.func.arguments.flat_all if is_tensor(t.type)]
+        asked = f"{tensors[0]}.scalar_type()" if op.compute == "none" else "compute"
+        out.append(f'  check_dtype({asked}, {allowed}, "{op.group.functional.func.name.name}");')
     out += [f"  {check};" for check in op.check]
     if len(outputs) == 1:
         if op.empty:
@@ -236,7 +239,7 @@ def emit_kernels(ops: list[IrOp]) -> str:
     out = [HEADER]
     out += [f"#include <ATen/ops/{root}_meta.h>" for root in roots]
     out += [
-        "#include <ATen/native/npu/frame/Generated.h>",
+        "#include <ATen/native/npu/frame/registration/Generated.h>",
         "#include <torch/library.h>",
         "",
         "namespace at::native::npu {",
@@ -299,8 +302,8 @@ def emit_registrations(table: Table) -> str:
         checks[name] = [c for c in (upstream_device_check(f), dtype_check(f, table.refused.get(name))) if c]
     lines = [
         HEADER,
-        "#include <ATen/native/npu/frame/Dtype.h>",
-        "#include <ATen/native/npu/frame/SameDevice.h>",
+        "#include <ATen/native/npu/frame/inference/Dtype.h>",
+        "#include <ATen/native/npu/frame/registration/SameDevice.h>",
         "#include <NPUNativeFunctions.h>",
         "#include <torch/library.h>",
         "",
@@ -325,7 +328,7 @@ def emit_registrations(table: Table) -> str:
 
 def emit_aten_ops(table: Table) -> str:
     rules = sorted({op.rule for op in table.aten_ops if op.rule})
-    lines = [HEADER, "#include <ATen/native/npu/frame/AtenOp.h>", "", "namespace at::native::npu {", ""]
+    lines = [HEADER, "#include <ATen/native/npu/frame/registration/AtenOp.h>", "", "namespace at::native::npu {", ""]
     lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
     checks = sorted({op.check for op in table.aten_ops if op.check})
     lines += [f"void {check}(const AtenArguments& arguments);" for check in checks]
