@@ -4,6 +4,7 @@
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
 #include <ATen/native/npu/frame/command/DescriptorCache.h>
+#include <ATen/native/npu/frame/command/OperandOrder.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OverflowCheck.h>
 #include <acl_loader.h>
@@ -100,10 +101,10 @@ struct Task {
   TORCH_CHECK(rank <= kMostDims, ir, " takes tensors of up to ", kMostDims, " dimensions, not ", rank);
   // The key of Note [Command keys]: all operands have the dims of the first.
   std::array<int64_t, 4 + kMostDims> key;
-  const aclDataType dtype = acl_dtype(typeMetaToScalarType(in[0]->dtype()));
+  const aclDataType dtype = operand_dtype(ir, typeMetaToScalarType(in[0]->dtype()));
   const uint32_t first = operand_word(dtype, rank, false);
   const uint32_t further = operand_word(dtype, rank, true);
-  const uint32_t last = operand_word(acl_dtype(typeMetaToScalarType(out.dtype())), rank, true);
+  const uint32_t last = operand_word(operand_dtype(ir, typeMetaToScalarType(out.dtype())), rank, true);
   key[0] = reinterpret_cast<int64_t>(ir);
   key[1] = count_word(count, 1);
   key[2] = pair_word(first, count == 1 ? last : further);
