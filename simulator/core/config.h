@@ -28,4 +28,4 @@ const Config& config();
 // Throws Error(ACL_ERROR_INVALID_PARAM) with the variable and what it may be, if the environment is refused.
 void check_config();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -225,12 +225,14 @@ def emit_ir_op(op: IrOp) -> str:
     return "\n".join(parts)
 
 
-def emit_kernels(ops: list[IrOp]) -> str:
+def emit_kernels(ops: list[IrOp], headers: list[str]) -> str:
+    """One file of generated kernels; `headers` are those of the families, for the expressions of their tables."""
     roots = sorted({op.group.functional.root_name for op in ops if op.output == "structured"})
     out = [HEADER]
     out += [f"#include <ATen/ops/{root}_meta.h>" for root in roots]
     out += [
         "#include <ATen/native/npu/frame/registration/Generated.h>",
+        *(f"#include <ATen/native/npu/{header}>" for header in headers),
         "#include <torch/library.h>",
         "",
         "namespace at::native::npu {",

@@ -1,7 +1,7 @@
 #include "exec/definition/custom.h"
 
-#include "custom_op.h"
 #include "core/log.h"
+#include "custom_op.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // Gather, scatter, and indexing by tensors. Targets that are written in part are input 0 and output 0 at once.
 
+#include "exec/definition/aten.h"
 #include "ops/common.h"
 
 #include <ATen/CPUFunctions.h>
@@ -235,6 +236,8 @@ void repeat_interleave(OpContext& c) {
   y.copy_(at::repeat_interleave(c.in(0), c.in(1), axis == kNone ? std::nullopt : std::optional<int64_t>(axis), size));
 }
 SIM_OP(RepeatInterleave).inputs(2).dtypes({kAllTypes, kIndexTypes}).attrs({"axis:int"}).run(repeat_interleave);
+
+SIM_ATEN(IsInOfScalar, "isin.Scalar_Tensor_out");
 
 }  // namespace
 }  // namespace acl_sim

@@ -1,9 +1,9 @@
 // Scaled dot product attention. Upstream asks the device which implementation to use: attention in blocks, which keeps
 // no matrix of scores, where it applies; else the composite of matrix products and softmax.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <NPUNativeFunctions.h>

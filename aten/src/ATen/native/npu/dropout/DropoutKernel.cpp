@@ -1,9 +1,10 @@
 // Dropout as npu operators: masks of bits, or of bytes, drawn by the device from the generator's seed and offset.
 
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/random/RandomArgs.h>
 #include <ATen/ops/empty.h>
 #include <NPUCustomFunctions.h>
 

@@ -2,17 +2,18 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/native/TypeProperties.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/Fast.h>
-#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
-#include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -285,6 +286,10 @@ bool is_set_to(const Tensor& self, const Tensor& tensor) {
   return self.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
          self.storage_offset() == tensor.storage_offset() && self.sizes() == tensor.sizes() &&
          self.strides() == tensor.strides();
+}
+
+Tensor remainder_of_scalar(const Scalar& self, const Tensor& other) {
+  return at::remainder(at::native::wrapped_scalar_tensor(self), other);
 }
 
 }  // namespace at::native::npu

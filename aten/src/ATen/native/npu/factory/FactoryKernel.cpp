@@ -1,14 +1,15 @@
 // New tensors and their first contents.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -184,6 +185,14 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<Scal
   check_factory(layout, pin_memory);
   const auto options = TensorOptions().dtype(kBool).device(resolve_device(device));
   return at::ones({row, col}, options).triu(offset).nonzero().t().contiguous().to(dtype.value_or(kLong));
+}
+
+Tensor efficientzerotensor(IntArrayRef size, std::optional<ScalarType> dtype, std::optional<Layout> /*layout*/,
+                           std::optional<Device> device, std::optional<bool> /*pin_memory*/) {
+  at::native::ZeroTensorAllocator allocator(resolve_device(device));
+  const auto keys = DispatchKeySet(DispatchKey::PrivateUse1).add(DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys,
+                                   dtype.value_or(typeMetaToScalarType(caffe2::TypeMeta::Make<float>())), std::nullopt);
 }
 
 }  // namespace at::native::npu

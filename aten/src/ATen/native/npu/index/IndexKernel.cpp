@@ -4,16 +4,16 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexingUtils.h>
-#include <ATen/native/npu/index/IndexArgs.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/HostScalar.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/index/IndexArgs.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {

@@ -3,10 +3,10 @@
 #include <ATen/AccumulateType.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/layer_norm.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

@@ -1,9 +1,9 @@
 // Fused optimizer steps (torch.optim with fused=True): one command updates every parameter. A parameter and what
 // belongs to it lie in one order of memory; the optimizers hand over lists of one dtype and device.
 
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
 #include <initializer_list>

@@ -2,12 +2,13 @@
 // the numbers, so a draw is reproducible whatever the device was doing.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Generator.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -351,6 +352,19 @@ Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double sc
     cmd.Name("MaskedScale").Elementwise().Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
   }
   return dx;
+}
+
+Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "bernoulli_tensor_cpu_self_");
+  at::native::resize_output(out, self.sizes());
+  at::assert_no_internal_overlap(out);
+  return out.bernoulli_(self, generator);
+}
+
+Tensor& multinomial_out(const Tensor& self, int64_t num_samples, bool replacement, std::optional<Generator> generator,
+                        Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == kLong, "multinomial expects Long tensor out, got: ", out.scalar_type());
+  return give(at::multinomial(self, num_samples, replacement, generator), out);
 }
 
 }  // namespace at::native::npu

@@ -1,15 +1,15 @@
 // Reductions that need more than one entry of the table: whole tensors, two results, complex operands.
 
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/aminmax_meta.h>
 #include <NPUNativeFunctions.h>
 
@@ -259,6 +259,12 @@ bool equal(const Tensor& self, const Tensor& other) {
   OpCommand cmd;
   cmd.Name("TensorEqual").Input(self).Input(other).Output(result).Run();
   return result.item<bool>();
+}
+
+std::tuple<Tensor, Tensor> aminmax_of_all(const Tensor& self) { return at::aminmax(self); }
+
+std::tuple<Tensor, Tensor> aminmax_along(const Tensor& self, int64_t dim, bool keepdim) {
+  return at::aminmax(self, dim, keepdim);
 }
 
 }  // namespace at::native::npu

@@ -2,12 +2,12 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/PixelShuffle.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/cat_meta.h>
 #include <NPUNativeFunctions.h>
 

@@ -2,15 +2,15 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/ReduceOpsUtils.h>
-#include <ATen/native/npu/VisionArgs.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Numbers.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/result_type.h>
@@ -336,6 +336,34 @@ Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool
                         Tensor& out) {
   TORCH_CHECK(out.scalar_type() == kBool, "Expected out tensor to have dtype bool, but got ", out.dtype(), " instead");
   return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
+                                              bool return_counts) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "unique_dim");
+  const int64_t axis = wrapped(self, dim);
+  const Device device = self.device();
+  const int64_t n = self.dim() > 0 ? self.size(axis) : 1;
+  if (self.numel() == 0) {
+    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    return {self.clone(), empty_npu({0}, kLong, device), empty_npu({0}, kLong, device)};
+  }
+  const Tensor values = empty_as(self), found = empty_npu({}, kLong, device);
+  const Tensor positions = empty_npu({n}, kLong, device), times = empty_npu({n}, kLong, device);
+  OpCommand cmd;
+  cmd.Name("UniqueAlongAxis").Input(self).Output(values).Output(positions).Output(times).Output(found);
+  cmd.Attr("axis", axis).Run();
+  // How many there are is known on the device only.
+  const auto count = found.item<int64_t>();
+  const Tensor none = empty_npu({0}, kLong, device);
+  return {self.dim() > 0 ? values.narrow(axis, 0, count).clone() : values, return_inverse ? positions : none,
+          return_counts ? times.narrow(0, 0, count).clone() : none};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive(const Tensor& self, int64_t dim, bool return_inverse,
+                                                          bool return_counts) {
+  return npu::unique_consecutive(self, return_inverse, return_counts, dim);
 }
 
 }  // namespace at::native::npu

@@ -2,8 +2,8 @@
 
 #include <ATen/native/npu/frame/command/OpCommand.h>
 
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommandImpl.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <c10/npu/NPUTaskQueue.h>
 
 #include <cstring>

@@ -2,14 +2,14 @@
 
 #include <ATen/native/npu/frame/command/OpCommandImpl.h>
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/CompileMode.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
-#include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OperandOrder.h>
 #include <ATen/native/npu/frame/command/OverflowCheck.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Format.h>
 
 #include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>

@@ -4,8 +4,8 @@
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
 #include <ATen/native/npu/frame/command/DescriptorCache.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OverflowCheck.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUTaskQueue.h>

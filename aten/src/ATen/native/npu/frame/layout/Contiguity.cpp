@@ -3,10 +3,10 @@
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 
 #include <algorithm>
 #include <numeric>

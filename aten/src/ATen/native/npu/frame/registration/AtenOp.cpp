@@ -3,10 +3,10 @@
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
@@ -332,5 +332,7 @@ void register_aten_op(torch::Library& library, const AtenEntry& entry) {
 void register_give(torch::Library& library, const char* overload, const char* functional, bool exact) {
   library.impl(overload, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<GiveKernel>(functional, exact)));
 }
+
+OutputSpecs no_outputs(const AtenArguments& /*arguments*/) { return {}; }
 
 }  // namespace at::native::npu

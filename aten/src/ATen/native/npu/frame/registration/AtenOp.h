@@ -32,6 +32,8 @@ struct OutputSpec {
 };
 using OutputSpecs = std::vector<OutputSpec>;
 
+inline OutputSpec output_of(ScalarType dtype, IntArrayRef sizes) { return {dtype, DimVector(sizes), {}}; }
+
 // The arguments of one call, by name.
 class AtenArguments {
  public:
@@ -47,6 +49,8 @@ class AtenArguments {
 };
 
 using OutputRule = OutputSpecs (*)(const AtenArguments&);
+// The rule of operators that change their operands only.
+OutputSpecs no_outputs(const AtenArguments& arguments);
 // Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
 using ArgumentCheck = void (*)(const AtenArguments&);
 

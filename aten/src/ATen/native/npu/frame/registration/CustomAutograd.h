@@ -21,4 +21,23 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+template <class Tuple>
+variable_list as_list(const Tuple& tuple) {
+  return std::apply([](const auto&... t) { return variable_list{t...}; }, tuple);
+}
+
+inline std::optional<Tensor> given(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
+
+inline Tensor value_of(const std::optional<Tensor>& t) { return t.value_or(Tensor()); }
+
+template <size_t... I>
+auto as_tuple(const variable_list& list, std::index_sequence<I...>) {
+  return std::make_tuple(list[I]...);
+}
+
+template <size_t N>
+auto as_tuple(const variable_list& list) {
+  return as_tuple(list, std::make_index_sequence<N>());
+}
+
 }  // namespace at::native::npu
