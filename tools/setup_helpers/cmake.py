@@ -5,8 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from tools.setup_helpers import progress
 from tools.setup_helpers.env import ROOT, BuildError, Switches, build_dir
 
 _INSTALL_HINT = {
@@ -71,12 +73,16 @@ def build_native(switches: Switches, base_torch: Path) -> Path:
     """Builds what changed and returns `library_dir`; raises BuildError when the compiler fails."""
     folder = configure(switches, base_torch)
     ninja = [find_tool("ninja"), "-C", str(folder), f"-j{switches.max_jobs}", "-k0"]
-    _run(ninja, "the native build failed", quiet=True)
+    _run(ninja, "the native build failed", progress.run)
     return library_dir(switches)
 
 
-def _run(command: list[str], failure: str, quiet: bool = False) -> None:
-    if quiet and not sys.stdout.isatty():
-        command = [*command, "--quiet"]
-    if subprocess.run(command, check=False).returncode != 0:
+def _plain(command: list[str]) -> int:
+    return subprocess.run(command, check=False).returncode
+
+
+def _run(command: list[str], failure: str, quietly: Callable[[list[str]], int] = _plain) -> None:
+    """Runs a tool; where output is not a terminal, by `quietly`."""
+    run = _plain if sys.stdout.isatty() else quietly
+    if run(command) != 0:
         raise BuildError(f"{failure}: {' '.join(command[:1] + command[-3:])}")
