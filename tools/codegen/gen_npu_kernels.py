@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     # By the name's hash: an entry more or less changes one file only.
     shards = [[op for op in table.ir_ops if zlib.crc32(op.name.encode()) % SHARDS == i] for i in range(SHARDS)]
     for i, ops in enumerate(shards):
-        write_if_changed(out / f"GeneratedKernels_{i}.cpp", emit_kernels(ops))
+        write_if_changed(out / f"GeneratedKernels_{i}.cpp", emit_kernels(ops, table.missing))
     write_if_changed(out / "GeneratedAten.cpp", emit_aten_ops(table))
     write_if_changed(out / "RegisterNPU.cpp", emit_registrations(table))
     write_if_changed(out / "NPUCustomFunctions.h", emit_custom_declarations(table.custom, HEADER))

@@ -2,6 +2,8 @@
 
 #include <ATen/native/npu/frame/command/DescriptorCache.h>
 
+#include <ATen/native/npu/frame/command/Missing.h>
+
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUFunctions.h>
@@ -153,6 +155,9 @@ Prepared& DescriptorCache::get(c10::IntArrayRef key) {
 }
 
 Prepared& DescriptorCache::insert(uint64_t hash, c10::IntArrayRef key) {
+  // Every operator comes by here before its first launch: Note [What a card has].
+  const auto* const ir = reinterpret_cast<const char*>(key[0]);
+  if (lacks(ir)) throw MissingOperator(ir);
   auto prepared = c10::make_intrusive<Prepared>(hash, key);
   prepared->build();
   if (slots_ == nullptr) {
