@@ -4,9 +4,11 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/native/TypeProperties.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Fast.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
@@ -187,7 +189,11 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
   DeviceOf guard(self);
   at::native::resize_output(mantissa, self.sizes());
   at::native::resize_output(exponent, self.sizes());
-  if (self.numel() > 0) {
+  if (self.numel() > 0 && lacks("Frexp")) {
+    const auto [fraction, power] = composed::frexp(self);
+    mantissa.copy_(fraction);
+    exponent.copy_(power);
+  } else if (self.numel() > 0) {
     OpCommand cmd;
     cmd.Name("Frexp").Elementwise().Input(self).Output(mantissa).Output(exponent).Run();
   }
@@ -218,7 +224,12 @@ Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
   return two_reals("Complex", real, imag, out);
 }
 
-Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) { return two_reals("Polar", abs, angle, out); }
+Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) {
+  if (lacks("Polar") && abs.scalar_type() == angle.scalar_type() && at::isFloatingType(abs.scalar_type())) {
+    return two_reals("Complex", abs * at::cos(angle), abs * at::sin(angle), out);
+  }
+  return two_reals("Polar", abs, angle, out);
+}
 
 Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
   const Device device = common_device(condition, self, other);

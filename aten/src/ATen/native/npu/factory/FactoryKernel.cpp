@@ -5,8 +5,10 @@
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
@@ -154,6 +156,8 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   if (steps == 0) return out;
   DeviceOf guard(out);
   const ScalarType wide = start.isComplex() || end.isComplex() ? kComplexDouble : kDouble;
+  if (lacks("LogSpace"))
+    return out.copy_(composed::logspace(start, end, steps, base, wide, out.device()).view(out.sizes()));
   OpCommand cmd;
   cmd.Name("LogSpace").Input(start, wide).Input(end, wide).Input(Scalar(steps), kLong).Input(Scalar(base), kDouble);
   cmd.Output(out).Run();

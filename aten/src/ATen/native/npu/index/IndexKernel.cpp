@@ -7,6 +7,8 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
@@ -320,6 +322,7 @@ Tensor take(const Tensor& self, const Tensor& index) {
   DeviceOf guard(self);
   Tensor result = empty_npu(index.sizes(), self.scalar_type(), self.device());
   if (result.numel() == 0) return result;
+  if (lacks("Take")) return composed::take(self, index);
   OpCommand cmd;
   cmd.Name("Take").Input(self).Input(index).Output(result).Run();
   return result;
@@ -354,6 +357,7 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   if (index.numel() == 0) return self;
   DeviceOf guard(self);
   at::assert_no_internal_overlap(self);
+  if (lacks("Put")) return self.copy_(composed::put(self, index, source, accumulate));
   OpCommand cmd;
   cmd.Name("Put").Input(self).Input(index).Input(source).Output(self).Attr("accumulate", accumulate).Run();
   return self;
@@ -363,6 +367,7 @@ Tensor unfold_backward(const Tensor& grad_in, IntArrayRef input_sizes, int64_t d
   DeviceOf guard(grad_in);
   Tensor result = empty_npu(input_sizes, grad_in.scalar_type(), grad_in.device());
   if (result.numel() == 0) return result;
+  if (lacks("UnfoldGrad")) return composed::unfold_backward(grad_in, input_sizes, wrapped(result, dim), size, step);
   OpCommand cmd;
   cmd.Name("UnfoldGrad").Input(grad_in).Input(input_sizes).Output(result).Attr("dim", wrapped(result, dim));
   cmd.Attr("size", size).Attr("step", step).Run();

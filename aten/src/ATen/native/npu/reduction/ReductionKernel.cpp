@@ -3,6 +3,8 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
@@ -237,6 +239,7 @@ Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   const int64_t axis = wrapped(self, dim);
   Tensor result = empty_as(self);
   if (self.numel() == 0) return result;
+  if (lacks("LogCumsumExp")) return composed::logcumsumexp(self, axis);
   OpCommand cmd;
   cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(axis)).Output(result).Run();
   return result;

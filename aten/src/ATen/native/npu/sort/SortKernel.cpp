@@ -4,6 +4,8 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
@@ -63,6 +65,7 @@ Tensor median_of_all(const Tensor& self, bool ignore_nan) {
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "median_cpu");
   Tensor result = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.fill_(std::numeric_limits<double>::quiet_NaN());
+  if (lacks("MedianAll")) return composed::median(self, ignore_nan);
   OpCommand cmd;
   cmd.Name("MedianAll").Input(self).Output(result).Attr("ignore_nan", ignore_nan).Run();
   return result;
@@ -156,8 +159,10 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
   DeviceOf guard(self);
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
+  const bool fits = attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()});
+  if (!fits && lacks("HistogramWide")) return composed::histc(self, bins, min.toDouble(), max.toDouble());
   OpCommand cmd;
-  if (attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()})) {
+  if (fits) {
     cmd.Name("Histogram").Input(self).Attr("min", min.toDouble()).Attr("max", max.toDouble());
   } else {
     cmd.Name("HistogramWide").Input(self).Input(min, kDouble).Input(max, kDouble);

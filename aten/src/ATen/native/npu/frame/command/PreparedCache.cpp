@@ -2,6 +2,8 @@
 
 #include <ATen/native/npu/frame/command/PreparedCache.h>
 
+#include <ATen/native/npu/frame/command/Missing.h>
+
 #include <c10/npu/NPUFunctions.h>
 
 #include <algorithm>
@@ -64,8 +66,11 @@ Prepared& PreparedCache::get(c10::IntArrayRef key) {
 }
 
 Prepared& PreparedCache::insert(uint64_t hash, c10::IntArrayRef key) {
+  // Every operator comes by here before its first launch: Note [What a card has].
+  const auto* const ir = reinterpret_cast<const char*>(key[0]);
+  if (lacks(ir)) throw MissingOperator(ir);
   prepared_one.store(true);
-  auto prepared = encoder_of(reinterpret_cast<const char*>(key[0])).prepare(hash, key);
+  auto prepared = encoder_of(ir).prepare(hash, key);
   if (slots_ == nullptr) {
     slots_ = new c10::intrusive_ptr<Prepared>[kSlots];
   } else if (size_ >= kMostEntries) {

@@ -4,10 +4,12 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 
@@ -234,13 +236,15 @@ class AtenKernel final : public c10::OperatorKernel {
     const c10::IValue* values = stack->data() + first;
     const c10::Device device = device_of(op, values);
     const DeviceOf guard(device);
-    check_first_dtype(schema, values, entry_.dtypes);
+    check_first_dtype(schema, values, entry_.dtypes & ~refused_here(entry_.refused));
     if (entry_.check != nullptr) entry_.check(AtenArguments(schema, values));
     const OutputSpecs specs =
         entry_.rule != nullptr ? entry_.rule(AtenArguments(schema, values)) : meta_outputs(op, values);
     const OutputSpecs natural = natural_outputs(entry_, values, specs);
     check_outs(schema, values, natural, entry_.exact);
     resize_outs(schema, values, specs);
+    if (lacks(entry_.ir))
+      return entry_.composed != nullptr ? compose(op, stack, specs) : run_on_cpu(op, stack, entry_.ir);
 
     Submission command(entry_.ir, device);
     std::vector<c10::IValue> results;
@@ -264,6 +268,42 @@ class AtenKernel final : public c10::OperatorKernel {
   }
 
  private:
+  void compose(const c10::OperatorHandle& op, torch::jit::Stack* stack, const OutputSpecs& specs) const {
+    const c10::FunctionSchema& schema = op.schema();
+    const c10::IValue* values = stack->data() + (stack->size() - schema.arguments().size());
+    std::vector<Tensor> computed;
+    try {
+      computed = entry_.composed(AtenArguments(schema, values));
+    } catch (const MissingOperator& missing) {
+      return run_on_cpu(op, stack, missing.ir());  // this use of it has no composition
+    }
+    std::vector<c10::IValue> results;
+    size_t k = 0;
+    const auto next = [&] {
+      const OutputSpec& spec = specs.at(k);
+      const Tensor& t = computed.at(k++);
+      if (!t.defined() || spec.dtype == ScalarType::Undefined) return t;
+      if (spec.strides.empty() || t.strides() == IntArrayRef(spec.strides)) return t.to(spec.dtype);
+      return empty_npu(spec.sizes, spec.strides, spec.dtype, t.device()).copy_(t);
+    };
+    for (const c10::Argument& argument : schema.arguments()) {
+      if (argument.is_out()) values[&argument - schema.arguments().data()].toTensor().copy_(next());
+    }
+    for (const c10::Argument& result : schema.returns()) {
+      if (result.alias_info() != nullptr) {
+        results.push_back(aliased(schema, values, result));
+      } else if (result.type()->kind() == TypeKind::ListType) {
+        c10::List<Tensor> list;
+        while (k < computed.size()) list.push_back(next());
+        results.emplace_back(list);
+      } else {
+        results.emplace_back(next());
+      }
+    }
+    torch::jit::drop(*stack, schema.arguments().size());
+    for (auto& result : results) stack->push_back(std::move(result));
+  }
+
   static Tensor make(const OutputSpec& spec, c10::Device device, Submission& command) {
     Tensor result;
     if (spec.dtype != ScalarType::Undefined) {

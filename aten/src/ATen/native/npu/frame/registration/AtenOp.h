@@ -51,6 +51,8 @@ class AtenArguments {
 using OutputRule = OutputSpecs (*)(const AtenArguments&);
 // The rule of operators that change their operands only.
 OutputSpecs no_outputs(const AtenArguments& arguments);
+// The results (those that are not written to arguments) of other operators, where the device lacks this one.
+using Composition = std::vector<Tensor> (*)(const AtenArguments&);
 // Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
 using ArgumentCheck = void (*)(const AtenArguments&);
 
@@ -64,6 +66,8 @@ struct AtenEntry {
   const char* functional = nullptr;
   bool exact = false;
   ArgumentCheck check = nullptr;
+  Composition composed = nullptr;  // nullptr: the CPU's kernel
+  DtypeMask refused = 0;           // dtypes of the first tensor that the simulated device's kernel refuses
 };
 
 // Registers the boxed kernel for an overload of aten.
