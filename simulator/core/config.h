@@ -5,8 +5,9 @@
 //   ASCEND_SIM_THREADS         host threads that one busy device may use (what OpenMP would use)
 //   ASCEND_SIM_TINY            an operator whose operands have at most that many elements together may run on the
 //                              calling thread; 0 never (65536)
-//   ASCEND_SIM_FAULT           see fault.h
-//   ASCEND_RT_VISIBLE_DEVICES  as on CANN: a comma separated list of device numbers, cut at the first invalid one
+//   ASCEND_SIM_OPERATORS       all; or cann: only operators that CANN documents, so that the device is as strict as a
+//   card ASCEND_SIM_FAULT           see fault.h ASCEND_RT_VISIBLE_DEVICES  as on CANN: a comma separated list of device
+//   numbers, cut at the first invalid one
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Config {
   size_t memory = size_t{8} << 30;
   int threads = 0;  // 0: ask OpenMP
   int64_t tiny_elements = 65536;
+  bool documented_only = false;
   std::string problem;  // why the environment is refused, empty if it is not
 };
 
@@ -28,4 +30,4 @@ const Config& config();
 // Throws Error(ACL_ERROR_INVALID_PARAM) with the variable and what it may be, if the environment is refused.
 void check_config();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -40,4 +40,4 @@ Event* create_event(uint32_t flags);
 Event& event_of(aclrtEvent handle);
 void release_event(Event* event);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

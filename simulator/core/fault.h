@@ -39,4 +39,4 @@ inline bool malloc_fails() {
   return detail::faults_armed.load(std::memory_order_relaxed) != 0 && detail::fault_malloc();
 }
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

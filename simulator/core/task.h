@@ -80,4 +80,4 @@ struct Task {
 };
 static_assert(std::is_trivially_copyable_v<Task>);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

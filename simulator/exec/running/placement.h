@@ -13,4 +13,4 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 // Called by a worker before a large operator that `threads` threads will compute.
 void place_team(int threads);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

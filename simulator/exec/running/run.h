@@ -28,4 +28,4 @@ void before_raw_write(Device& device, void* alias, size_t bytes);
 // Copies bytes between any two readable places, with the calling thread's team if they are many.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

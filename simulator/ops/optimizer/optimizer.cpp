@@ -2,6 +2,7 @@
 // device's own: FusedSgd and FusedAdam. Operands come list after list (see each operator), then the numbers, then
 // optionally the gradient scaler's scale and overflow flag; with a flag that is set the step changes nothing.
 
+#include "exec/definition/aten.h"
 #include "ops/nn_util.h"
 
 namespace acl_sim {
@@ -107,6 +108,9 @@ SIM_OP(FusedAdam)
     .attrs({"tensors:int", "amsgrad:bool", "decoupled:bool", "maximize:bool"})
     .require({"tensors"})
     .run(fused_adam);
+
+SIM_ATEN(FusedAdagrad, "_fused_adagrad_");
+SIM_ATEN(FusedAdagradTensorLr, "_fused_adagrad_.tensor_lr");
 
 }  // namespace
 }  // namespace acl_sim

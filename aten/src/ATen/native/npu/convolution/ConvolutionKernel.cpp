@@ -2,12 +2,12 @@
 // convolution is a plain convolution and the other way round, so six IR operators per rank cover everything.
 
 #include <ATen/native/ConvUtils.h>
-#include <ATen/native/npu/NnArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Windows.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>

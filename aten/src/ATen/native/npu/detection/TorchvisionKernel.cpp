@@ -3,15 +3,17 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <array>
+#include <limits>
 #include <tuple>
 
 namespace at::native::npu {
@@ -277,6 +279,15 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   const Tensor kept = empty_npu({dets.size(0)}, kLong, dets.device());
   if (dets.size(0) == 0) {
     return kept;
+  }
+  if (lacks("Nms")) {
+    const ScalarType type = dets.scalar_type() == kHalf ? kHalf : kFloat;
+    const Tensor index = empty_npu({dets.size(0)}, kInt, dets.device()), found = empty_npu({}, kInt, dets.device());
+    OpCommand cmd;
+    cmd.Name("NonMaxSuppressionV4").Input(dets.to(type)).Input(scores.to(type)).Input(Scalar(dets.size(0)), kInt);
+    cmd.Input(Scalar(iou_threshold), kFloat).Input(Scalar(std::numeric_limits<float>::lowest()), kFloat);
+    cmd.Output(index).Output(found).Attr("pad_to_max_output_size", true).Run();
+    return index.narrow(0, 0, found.item<int64_t>()).to(kLong);
   }
   const Tensor count = empty_npu(IntArrayRef{}, kLong, dets.device());
   OpCommand cmd;

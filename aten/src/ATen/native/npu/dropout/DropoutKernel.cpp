@@ -1,9 +1,13 @@
 // Dropout as npu operators: masks of bits, or of bytes, drawn by the device from the generator's seed and offset.
 
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/random/RandomArgs.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <NPUCustomFunctions.h>
 
@@ -128,7 +132,12 @@ std::tuple<Tensor, Tensor, Tensor> npu_dropout_with_add_softmax(const Tensor& se
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   const Tensor mask = new_like(self, {whole_blocks(elements(self))}, kByte), soft = new_like(x1), y = new_like(self);
   if (!self.is_meta() && self.numel() > 0) {
-    draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
+    if (lacks("StatelessDropOutGenByteMask")) {
+      const Tensor bits = draw_bits(self, prob), place = at::arange(8, bits.options());
+      mask.copy_(at::bitwise_right_shift(bits.unsqueeze(-1), place).bitwise_and(1).reshape({-1}));
+    } else {
+      draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
+    }
     OpCommand cmd;
     cmd.Name("AxpyWithSoftmaxAndDropOutDoMask").Input(x1).Input(self).Input(mask).Output(soft).Output(y);
     cmd.Attr("alpha", alpha.toDouble()).Attr("input_keep_prob", 1. - prob).Attr("axis", IntArrayRef(axis)).Run();

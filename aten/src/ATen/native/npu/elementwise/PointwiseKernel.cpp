@@ -2,10 +2,13 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/native/TypeProperties.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Fast.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
@@ -199,7 +202,11 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
   at::native::resize_output(exponent, self.sizes());
   check_overlap(mantissa, self);
   check_overlap(exponent, self);
-  if (self.numel() > 0) {
+  if (self.numel() > 0 && lacks("Frexp")) {
+    const auto [fraction, power] = composed::frexp(self);
+    mantissa.copy_(fraction);
+    exponent.copy_(power);
+  } else if (self.numel() > 0) {
     OpCommand cmd;
     cmd.Name("Frexp").Elementwise().Input(self).Output(mantissa).Output(exponent).Run();
   }
@@ -232,6 +239,9 @@ Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
 }
 
 Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) {
+  if (lacks("Polar") && abs.scalar_type() == angle.scalar_type() && at::isFloatingType(abs.scalar_type())) {
+    return two_reals("Complex", abs * at::cos(angle), abs * at::sin(angle), out);
+  }
   return two_reals("Polar", abs, angle, out, dtype_bit(kHalf));
 }
 
@@ -313,6 +323,10 @@ bool is_set_to(const Tensor& self, const Tensor& tensor) {
   return self.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
          self.storage_offset() == tensor.storage_offset() && self.sizes() == tensor.sizes() &&
          self.strides() == tensor.strides();
+}
+
+Tensor remainder_of_scalar(const Scalar& self, const Tensor& other) {
+  return at::remainder(at::native::wrapped_scalar_tensor(self), other);
 }
 
 }  // namespace at::native::npu

@@ -1,11 +1,14 @@
 // New tensors and their first contents.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
@@ -155,6 +158,8 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   if (steps == 0) return out;
   DeviceOf guard(out);
   const ScalarType wide = start.isComplex() || end.isComplex() ? kComplexDouble : kDouble;
+  if (lacks("LogSpace"))
+    return out.copy_(composed::logspace(start, end, steps, base, wide, out.device()).view(out.sizes()));
   OpCommand cmd;
   cmd.Name("LogSpace").Input(start, wide).Input(end, wide).Input(Scalar(steps), kLong).Input(Scalar(base), kDouble);
   cmd.Output(out).Run();
@@ -164,9 +169,15 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
 Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
   TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  check_dtype(out.scalar_type(), kDtypeCommon, "eye");
   out.resize_({n, m});
   if (out.numel() == 0) return out;
   DeviceOf guard(out);
+  if (!has_acl_dtype(out.scalar_type())) {
+    out.zero_();
+    out.diagonal().fill_(1);
+    return out;
+  }
   OpCommand cmd;
   cmd.Name("Eye").Output(out).Attr("num_rows", n).Attr("num_columns", m).Run();
   return out;
@@ -186,6 +197,14 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<Scal
   check_factory(layout, pin_memory);
   const auto options = TensorOptions().dtype(kBool).device(resolve_device(device));
   return at::ones({row, col}, options).triu(offset).nonzero().t().contiguous().to(dtype.value_or(kLong));
+}
+
+Tensor efficientzerotensor(IntArrayRef size, std::optional<ScalarType> dtype, std::optional<Layout> /*layout*/,
+                           std::optional<Device> device, std::optional<bool> /*pin_memory*/) {
+  at::native::ZeroTensorAllocator allocator(resolve_device(device));
+  const auto keys = DispatchKeySet(DispatchKey::PrivateUse1).add(DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys,
+                                   dtype.value_or(typeMetaToScalarType(caffe2::TypeMeta::Make<float>())), std::nullopt);
 }
 
 }  // namespace at::native::npu

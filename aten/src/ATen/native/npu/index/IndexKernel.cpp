@@ -4,8 +4,10 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexingUtils.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
@@ -367,6 +369,7 @@ Tensor take(const Tensor& self, const Tensor& index) {
   DeviceOf guard(self);
   Tensor result = empty_npu(index.sizes(), self.scalar_type(), self.device());
   if (result.numel() == 0) return result;
+  if (lacks("Take")) return composed::take(self, index);
   OpCommand cmd;
   cmd.Name("Take").Input(self).Input(index).Output(result).Run();
   return result;
@@ -404,6 +407,7 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   at::assert_no_internal_overlap(self);
   at::assert_no_overlap(self, index);
   at::assert_no_overlap(self, source);
+  if (lacks("Put")) return self.copy_(composed::put(self, index, source, accumulate));
   OpCommand cmd;
   cmd.Name("Put").Input(self).Input(index).Input(source).Output(self).Attr("accumulate", accumulate).Run();
   return self;
@@ -413,6 +417,7 @@ Tensor unfold_backward(const Tensor& grad_in, IntArrayRef input_sizes, int64_t d
   DeviceOf guard(grad_in);
   Tensor result = empty_npu(input_sizes, grad_in.scalar_type(), grad_in.device());
   if (result.numel() == 0) return result;
+  if (lacks("UnfoldGrad")) return composed::unfold_backward(grad_in, input_sizes, wrapped(result, dim), size, step);
   OpCommand cmd;
   cmd.Name("UnfoldGrad").Input(grad_in).Input(input_sizes).Output(result).Attr("dim", wrapped(result, dim));
   cmd.Attr("size", size).Attr("step", step).Run();

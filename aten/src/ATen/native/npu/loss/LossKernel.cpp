@@ -1,13 +1,16 @@
 // Losses that are not one entry of the operator table: those whose result is either element-wise or a single value.
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/npu/NnArgs.h>
-#include <ATen/native/npu/VisionArgs.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Numbers.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/loss/LossArgs.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>
 
@@ -171,15 +174,20 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.loss())) return composed::smooth_l1_loss(self, target, reduction, beta);
   return elementwise_loss("smooth_l1_loss", sigma.loss(), self, target, reduction, sigma.add);
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.loss())) return give(composed::smooth_l1_loss(self, target, reduction, beta), out);
   return elementwise_loss_out("smooth_l1_loss", sigma.loss(), self, target, reduction, out, sigma.add);
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.grad())) {
+    return give(composed::smooth_l1_loss_backward(grad_output, self, target, reduction, beta), grad_input);
+  }
   return elementwise_grad_out(sigma.grad(), grad_output, self, target, reduction, grad_input, sigma.add);
 }
 
@@ -188,6 +196,7 @@ Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, d
   const ScalarType type = at::result_type(self, target);
   TORCH_CHECK(canCast(type, self.scalar_type()), "result type ", type, " can't be cast to the desired output type ",
               self.scalar_type());
+  if (lacks("HuberLoss")) return composed::huber_loss(self, target, reduction, delta);
   return cast(elementwise_loss("huber_loss", "HuberLoss", self, target, reduction, number(delta)), self.scalar_type());
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
@@ -195,6 +204,9 @@ Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, c
   for (const Tensor* t : {&target, &grad_output}) {
     TORCH_CHECK(t->scalar_type() == self.scalar_type(), "Found dtype ", t->scalar_type(), " but expected ",
                 self.scalar_type());
+  }
+  if (lacks("HuberLossGrad")) {
+    return give(composed::huber_loss_backward(grad_output, self, target, reduction, delta), grad_input);
   }
   return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input, number(delta));
 }

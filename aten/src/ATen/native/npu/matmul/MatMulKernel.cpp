@@ -95,4 +95,36 @@ Tensor vdot(const Tensor& self, const Tensor& other) {
   return npu::dot(self.is_complex() ? self.conj().resolve_conj() : self, other);
 }
 
+// The sum of products over the batch is one product of matrices that lie side by side.
+Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  DeviceOf guard(self);
+  TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(batch1.size(0) == batch2.size(0), "batch1 and batch2 must have same number of batches, got ",
+              batch1.size(0), " and ", batch2.size(0));
+  TORCH_CHECK(batch1.size(2) == batch2.size(1), "Incompatible matrix sizes for bmm (", batch1.size(1), "x",
+              batch1.size(2), " and ", batch2.size(1), "x", batch2.size(2), ")");
+  const int64_t rows = batch1.size(1), columns = batch2.size(2);
+  const Tensor start = *at::expand_size(self, {rows, columns}, "addbmm");
+  return at::addmm(start, batch1.transpose(0, 1).reshape({rows, -1}), batch2.reshape({-1, columns}), beta, alpha);
+}
+
+Tensor& addbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  return give(npu::addbmm(self, batch1, batch2, beta, alpha), self);
+}
+
+Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                   const Scalar& alpha, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "addbmm: expected out to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type());
+  check_overlap(out, self);
+  return give(npu::addbmm(self, batch1, batch2, beta, alpha), out);
+}
+
+Tensor& addmm_activation_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                             const Scalar& alpha, bool use_gelu, Tensor& out) {
+  const Tensor sum = at::addmm(self, mat1, mat2, beta, alpha);
+  return give(use_gelu ? at::gelu(sum) : at::relu(sum), out);
+}
+
 }  // namespace at::native::npu

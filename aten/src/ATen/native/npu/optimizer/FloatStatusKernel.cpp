@@ -1,9 +1,9 @@
 // The device's float status register as operators: torch.npu_alloc_float_status, npu_get_float_status and
 // npu_clear_float_status, with which a loss scaler learns that something overflowed without looking at gradients.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {

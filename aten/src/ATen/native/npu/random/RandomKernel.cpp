@@ -12,6 +12,7 @@
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -166,7 +167,10 @@ template <class RNG>
 struct Exponential {
   void operator()(TensorIteratorBase& iter, double lambda, const std::optional<Generator>& generator) {
     Tensor self = iter.tensor(0);
-    check_float(self, "exponential");
+    TORCH_CHECK(isFloatingType(self.scalar_type()),
+                "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
+                "you specified ",
+                self.dtype());
     in_full_precision(self, [&](Tensor& wide) {
       draw("StatelessRandomUniformV2", wide, generator);
       wide.neg_().log1p_().mul_(-1.0 / lambda);
@@ -457,6 +461,19 @@ Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double sc
     cmd.Name("MaskedScale").Elementwise().Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
   }
   return dx;
+}
+
+Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "bernoulli_tensor_cpu_self_");
+  at::native::resize_output(out, self.sizes());
+  check_overlap(out, self);
+  return out.bernoulli_(self, generator);
+}
+
+Tensor& multinomial_out(const Tensor& self, int64_t num_samples, bool replacement, std::optional<Generator> generator,
+                        Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == kLong, "multinomial expects Long tensor out, got: ", out.scalar_type());
+  return give(at::multinomial(self, num_samples, replacement, generator), out);
 }
 
 }  // namespace at::native::npu

@@ -1,7 +1,9 @@
 // Reductions that need more than one entry of the table: whole tensors, two results, complex operands.
 
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
@@ -238,6 +240,7 @@ Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   const int64_t axis = wrapped(self, dim);
   Tensor result = empty_as(self);
   if (self.numel() == 0) return result;
+  if (lacks("LogCumsumExp")) return composed::logcumsumexp(self, axis);
   OpCommand cmd;
   cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(axis)).Output(result).Run();
   return result;
@@ -261,6 +264,12 @@ bool equal(const Tensor& self, const Tensor& other) {
   OpCommand cmd;
   cmd.Name("TensorEqual").Input(self).Input(other).Output(result).Run();
   return result.item<bool>();
+}
+
+std::tuple<Tensor, Tensor> aminmax_of_all(const Tensor& self) { return at::aminmax(self); }
+
+std::tuple<Tensor, Tensor> aminmax_along(const Tensor& self, int64_t dim, bool keepdim) {
+  return at::aminmax(self, dim, keepdim);
 }
 
 }  // namespace at::native::npu

@@ -34,7 +34,7 @@ bool takes_rows(const char* ir) {
 }
 
 bool moves(const char* ir) {
-  static const Names names{"AsStrided", "BroadcastTo", "ConcatD", "GatherElements", "GatherV2", "Identity",  "Index",
+  static const Names names{"AsStrided", "BroadcastTo", "ConcatD", "GatherElements", "GatherV2", "Identity",    "Index",
                            "Roll",      "Select",      "Take",    "Transpose",      "ViewCopy", "MaskedSelect"};
   return names.count(ir) != 0;
 }

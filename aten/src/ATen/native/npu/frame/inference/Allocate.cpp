@@ -3,8 +3,8 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>

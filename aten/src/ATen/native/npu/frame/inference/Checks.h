@@ -74,4 +74,11 @@ inline void check_vector(const char* op, const char* name, const std::optional<T
               " of shape ", t.has_value() ? t->sizes() : IntArrayRef{});
 }
 
+// Operators that compute in fp32 whatever they are given: float64 would lose what it is used for.
+inline void check_single(const char* name, const Tensor& t) {
+  const ScalarType type = t.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(type == kFloat || type == kHalf || type == kBFloat16, '"', name,
+                              "\" not implemented for '", toString(type), "'");
+}
+
 }  // namespace at::native::npu

@@ -2,10 +2,10 @@
 
 #include <ATen/native/npu/frame/layout/Format.h>
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 
 #include <memory>
 

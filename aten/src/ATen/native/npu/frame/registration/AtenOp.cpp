@@ -4,10 +4,12 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 
@@ -69,6 +71,12 @@ void check_first_dtype(const c10::FunctionSchema& schema, const c10::IValue* val
     if (!values[i].isTensor() || !values[i].toTensor().defined()) continue;
     check_dtype(values[i].toTensor().scalar_type(), allowed, schema.name().c_str() + 6);
     return;
+  }
+}
+
+void check_outs_apart(const c10::FunctionSchema& schema, const c10::IValue* values) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) at::assert_no_internal_overlap(values[i].toTensor());
   }
 }
 
@@ -207,7 +215,6 @@ void resize_outs(const c10::FunctionSchema& schema, const c10::IValue* values, c
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     if (!schema.arguments()[i].is_out()) continue;
     const Tensor& out = values[i].toTensor();
-    at::assert_no_internal_overlap(out);
     const OutputSpec& spec = specs.at(k++);
     if (out.sizes() != IntArrayRef(spec.sizes)) {
       resize_tensor(out, spec.sizes, spec.strides.empty() ? OptionalIntArrayRef() : OptionalIntArrayRef(spec.strides));
@@ -242,13 +249,16 @@ class AtenKernel final : public c10::OperatorKernel {
     const c10::IValue* values = stack->data() + first;
     const c10::Device device = device_of(op, values);
     const DeviceOf guard(device);
-    check_first_dtype(schema, values, entry_.dtypes);
+    check_first_dtype(schema, values, entry_.dtypes & ~refused_here(entry_.refused));
+    check_outs_apart(schema, values);
     if (entry_.check != nullptr) entry_.check(AtenArguments(schema, values));
     const OutputSpecs specs =
         entry_.rule != nullptr ? entry_.rule(AtenArguments(schema, values)) : meta_outputs(op, values);
     const OutputSpecs natural = natural_outputs(entry_, values, specs);
     check_outs(schema, values, natural, entry_.exact);
     resize_outs(schema, values, specs);
+    if (lacks(entry_.ir))
+      return entry_.composed != nullptr ? compose(op, stack, specs) : run_on_cpu(op, stack, entry_.ir);
 
     Submission command(entry_.ir, device, entry_.wide);
     std::vector<c10::IValue> results;
@@ -272,6 +282,42 @@ class AtenKernel final : public c10::OperatorKernel {
   }
 
  private:
+  void compose(const c10::OperatorHandle& op, torch::jit::Stack* stack, const OutputSpecs& specs) const {
+    const c10::FunctionSchema& schema = op.schema();
+    const c10::IValue* values = stack->data() + (stack->size() - schema.arguments().size());
+    std::vector<Tensor> computed;
+    try {
+      computed = entry_.composed(AtenArguments(schema, values));
+    } catch (const MissingOperator& missing) {
+      return run_on_cpu(op, stack, missing.ir());  // this use of it has no composition
+    }
+    std::vector<c10::IValue> results;
+    size_t k = 0;
+    const auto next = [&] {
+      const OutputSpec& spec = specs.at(k);
+      const Tensor& t = computed.at(k++);
+      if (!t.defined() || spec.dtype == ScalarType::Undefined) return t;
+      if (spec.strides.empty() || t.strides() == IntArrayRef(spec.strides)) return t.to(spec.dtype);
+      return empty_npu(spec.sizes, spec.strides, spec.dtype, t.device()).copy_(t);
+    };
+    for (const c10::Argument& argument : schema.arguments()) {
+      if (argument.is_out()) values[&argument - schema.arguments().data()].toTensor().copy_(next());
+    }
+    for (const c10::Argument& result : schema.returns()) {
+      if (result.alias_info() != nullptr) {
+        results.push_back(aliased(schema, values, result));
+      } else if (result.type()->kind() == TypeKind::ListType) {
+        c10::List<Tensor> list;
+        while (k < computed.size()) list.push_back(next());
+        results.emplace_back(list);
+      } else {
+        results.emplace_back(next());
+      }
+    }
+    torch::jit::drop(*stack, schema.arguments().size());
+    for (auto& result : results) stack->push_back(std::move(result));
+  }
+
   static Tensor make(const OutputSpec& spec, c10::Device device, Submission& command) {
     Tensor result;
     if (spec.dtype != ScalarType::Undefined) {
@@ -345,5 +391,7 @@ void register_aten_op(torch::Library& library, const AtenEntry& entry) {
 void register_give(torch::Library& library, const char* overload, const char* functional, bool exact) {
   library.impl(overload, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<GiveKernel>(functional, exact)));
 }
+
+OutputSpecs no_outputs(const AtenArguments& /*arguments*/) { return {}; }
 
 }  // namespace at::native::npu

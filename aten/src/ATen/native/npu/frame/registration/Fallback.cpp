@@ -54,7 +54,7 @@ void count_call(const c10::OperatorHandle& op) {
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
-                              "' with arguments from the 'npu' backend: it has no npu kernel, and ", reason,
+                              "' with arguments from the 'npu' backend: the device has no kernel for it, and ", reason,
                               ", so it cannot run on the CPU instead.");
 }
 
@@ -163,7 +163,7 @@ c10::IValue to_device(Copies& copies, const c10::IValue& value) {
   return value;
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (is_view(schema)) refuse(op, "its result would not share memory with its input");
   if (op.hasTag(at::Tag::nondeterministic_seeded)) refuse(op, "it draws random numbers, which would be the CPU's");
@@ -180,6 +180,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch
   const size_t results = stack->size() - schema.returns().size();
   for (size_t i = results; i < stack->size(); ++i) (*stack)[i] = to_device(copies, (*stack)[i]);
 }
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) { run(op, stack); }
 
 // Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
 [[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
@@ -203,6 +205,13 @@ bool enabled() {
 }
 
 }  // namespace
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, const char* ir) {
+  TORCH_CHECK_NOT_IMPLEMENTED(enabled(), "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the 'npu' backend: the device has no IR operator '", ir,
+                              "', and NPU_FALLBACK=0 forbids the CPU.");
+  run(op, stack);
+}
 
 std::map<std::string, int64_t> fallback_stats() {
   const std::lock_guard<std::mutex> lock(mutex);
