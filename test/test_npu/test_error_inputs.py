@@ -28,6 +28,8 @@ SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 SHARE = 1 if SLOW else 10  # one operator in so many
 SAMPLES = 4 if SLOW else 1
 PATIENCE = 6  # seconds for one operator and dtype
+# Their CPU kernels hand pivots to LAPACK, or labels to a loop, as they are, which then reads memory that is not theirs.
+UNCHECKED_VALUES = {"linalg.lu_solve", "lu_solve", "linalg.ldl_solve", "lu_unpack", "nn.functional.ctc_loss"}
 FOREACH = [op for name in dir(database) if re.fullmatch(r"foreach_\w+_op_db", name) for op in getattr(database, name)]
 EXCEPTIONS = Exceptions()
 
@@ -121,7 +123,8 @@ class ChangedSamplesTest(ErrorsCase):
                 samples = itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)
                 for number, sample in enumerate(samples):
                     for name, values in mutations(op_checks.parts(sample)):
-                        if time.monotonic() < end:
+                        unchecked = name.startswith(("negated", "nothing")) and op.full_name in UNCHECKED_VALUES
+                        if time.monotonic() < end and not unchecked:
                             yield op, f"{number} {name}", values
 
     def test_arguments(self):

@@ -43,11 +43,12 @@ def classes(names: list[str], refused: list[str] | None = None) -> str:
     known = " | ".join(f"kDtype{n.capitalize()}" for n in names) if names else "kDtypeAny"
     if not refused:
         return known
-    return f"{f'({known})' if '|' in known else known} & ~refused_here({refused_mask(refused)})"
+    return f"{f'({known})' if '|' in known else known} & ~refused_here({mask(refused)})"
 
 
-def refused_mask(refused: list[str]) -> str:
-    return f"dtype_mask({', '.join(f'at::ScalarType::{name}' for name in refused)})"
+def mask(types: list[str]) -> str:
+    """A set of dtypes as C++."""
+    return f"dtype_mask({', '.join(f'at::ScalarType::{name}' for name in types)})"
 
 
 def dtype_check(f: NativeFunction, refused: list[str] | None) -> str | None:
@@ -105,9 +106,14 @@ def emit_issue(op: IrOp, outputs: list[str]) -> str:
     arguments = ", ".join(f"[[maybe_unused]] {a.defn()}" for a in functional_arguments(op))
     results = ", ".join(f"const at::Tensor& {o}" for o in outputs)
     out = [f"void issue([[maybe_unused]] at::ScalarType compute, {arguments}, {results}) {{"]
+    if op.wide:
+        out.append(f"  compute = widened(compute, {mask(op.wide)});")
     if op.dtypes or op.refused:
         allowed = classes(op.dtypes, op.refused)
-        out.append(f'  check_dtype(compute, {allowed}, "{op.group.functional.func.name.name}");')
+        # What is not cast is computed with as it comes, whatever the dtype of the result.
+        tensors = [t.name for t in op.group.functional.func.arguments.flat_all if is_tensor(t.type)]
+        asked = f"{tensors[0]}.scalar_type()" if op.compute == "none" else "compute"
+        out.append(f'  check_dtype({asked}, {allowed}, "{op.group.functional.func.name.name}");')
     out += [f"  {check};" for check in op.check]
     if len(outputs) == 1:
         if op.empty:
@@ -170,7 +176,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
             result = "at::kBool" if op.result == "bool" else f"{plain[0]}.scalar_type()"
             if form == "functional":
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call})) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused + op.wide)}, {fast_call})) {{",
                     f"    at::Tensor out = empty_as({plain[0]}, {result});",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", "out", "    "),
                     "    return out;",
@@ -180,7 +186,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 target = outs[0] if form == "out" else "self"
                 same = f"fast_target({target}, {result}, {fast_call})"
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call}) && {same}) {{",
+                    f"  if (fast_operands({classes(op.fast, op.refused + op.wide)}, {fast_call}) && {same}) {{",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", target, "    "),
                     f"    return {target};",
                     "  }",
@@ -364,7 +370,9 @@ def emit_aten_ops(table: Table) -> str:
             if op.composed:
                 fields["composed"] = op.composed
             if refused:
-                fields["refused"] = refused_mask(refused)
+                fields["refused"] = mask(refused)
+            if op.wide:
+                fields["wide"] = mask(op.wide)
             entry = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
             lines.append(f"  register_aten_op(m, {entry});  // {file_of(op.where)}")
     for give in table.outs:

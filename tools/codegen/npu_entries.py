@@ -19,9 +19,9 @@ DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute", "composed"}
 ENTRY_KEYS = {
     *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
-    *("forms", "empty", "check", "composed"),
+    *("forms", "empty", "check", "composed", "wide"),
 }
-ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check", "composed"}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check", "composed", "wide"}
 SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom", "refused"}
 IR_FACTS = Path(__file__).resolve().parents[2] / "third_party/acl/ir_facts.yaml"
 # torch's names of dtypes that `refused` speaks of, and C++'s.
@@ -42,7 +42,14 @@ SCALAR_TYPES = {
     "complex32": "ComplexHalf",
     "complex64": "ComplexFloat",
     "complex128": "ComplexDouble",
+    "float8_e4m3fn": "Float8_e4m3fn",
+    "float8_e5m2": "Float8_e5m2",
+    "float8_e4m3fnuz": "Float8_e4m3fnuz",
+    "float8_e5m2fnuz": "Float8_e5m2fnuz",
+    "float8_e8m0fnu": "Float8_e8m0fnu",
 }
+# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/Dtype.h).
+NARROW_TYPES = ("float16", "bfloat16", "complex32", "float8_e4m3fn", "float8_e5m2")
 
 
 class EntryError(Exception):
@@ -97,6 +104,7 @@ class IrOp:
     empty: str | None
     outputs: list[int]
     check: list[str] = field(default_factory=list)
+    wide: list[str] = field(default_factory=list)  # C++'s names of dtypes, as `refused`
     refused: list[str] = field(default_factory=list)
 
     @property
@@ -139,6 +147,7 @@ class AtenOp:
     functionals: dict[str, NativeFunction] = field(default_factory=dict)  # of its out= overloads
     check: str | None = None
     composed: str | None = None
+    wide: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -197,6 +206,15 @@ def is_int_list(type_: Type) -> bool:
     if isinstance(type_, OptionalType):
         return is_int_list(type_.elem)
     return isinstance(type_, ListType) and base_of(type_.elem) in (BaseTy.int, BaseTy.SymInt)
+
+
+def wide_types(entry: dict, where: str) -> list[str]:
+    """C++'s names of the dtypes that an entry lists under `wide`."""
+    names = [str(n) for n in entry.get("wide", [])]
+    wrong = [n for n in names if n not in NARROW_TYPES]
+    if wrong:
+        raise EntryError(f"{where}: `wide` cannot name `{wrong[0]}`; it may name {', '.join(NARROW_TYPES)}")
+    return [SCALAR_TYPES[n] for n in names]
 
 
 class _Reader:
@@ -300,6 +318,7 @@ class _Reader:
             empty=str(entry["empty"]) if "empty" in entry else None,
             outputs=list(entry.get("outputs", range(len(group.functional.func.returns)))),
             check=[check] if isinstance(check, str) else [str(c) for c in check],
+            wide=wide_types(entry, where),
         )
         if sorted(op.outputs) != list(range(len(group.functional.func.returns))):
             raise fail(f"`outputs` is an order of the {len(group.functional.func.returns)} results", "outputs")
@@ -311,6 +330,8 @@ class _Reader:
             raise fail("`empty` needs an operator with one result", "empty")
         if op.compute not in ("common", "output", "none"):
             raise fail("`compute` is one of common, output, none", "compute")
+        if op.wide and (op.compute == "none" or op.result == "asis"):
+            raise fail("`wide` needs a dtype that is computed in: `compute` common or output, `result` not asis", "wide")
         if op.compute == "common" and not op.is_iterator:
             raise fail("`compute: common` needs a rule that is a TensorIterator", "compute")
         for key, values in (("dtypes", op.dtypes), ("fast", op.fast)):
@@ -365,7 +386,8 @@ class _Reader:
         functionals = {str(f.func.name): self.functional_of(f) for f in functions if f.func.is_out_fn()}
         known = {name: f for name, f in functionals.items() if f is not None}
         exact = bool(entry.get("exact"))
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed)
+        wide = wide_types(entry, where)
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide)
 
     def functional_of(self, function: NativeFunction) -> NativeFunction | None:
         """The overload that has an out= overload's other arguments."""

@@ -9,6 +9,7 @@
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>
 
@@ -222,13 +223,18 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   check_dtype(input.scalar_type(), kDtypeFloat | kDtypeInt64, "convolution");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
               weight.toString(), ") should be the same");
-  TORCH_CHECK(!bias.has_value() || !bias->defined() || bias->scalar_type() == input.scalar_type(), "Input type (",
-              input.toString(), ") and bias type (", bias.has_value() ? bias->toString() : "", ") should be the same");
+  const bool biased = bias.has_value() && bias->defined();
+  // The 1.5 fork's transposed convolution of halves takes a bias in fp32.
+  const bool wide_bias =
+      biased && transposed && isReducedFloatingType(input.scalar_type()) && bias->scalar_type() == kFloat;
+  TORCH_CHECK(!biased || wide_bias || bias->scalar_type() == input.scalar_type(), "Input type (", input.toString(),
+              ") and bias type (", biased ? bias->toString() : "", ") should be the same");
   for (int64_t d = 2; d < weight.dim(); ++d) {
     TORCH_CHECK(weight.size(d) > 0, "convolution: kernel size should be greater than zero, but got a weight of shape ",
                 weight.sizes());
   }
-  const Tensor x = lifted(input), w = lifted(weight), b = bias.value_or(Tensor());
+  const Tensor x = lifted(input), w = lifted(weight);
+  const Tensor b = wide_bias ? cast(*bias, input.scalar_type()) : bias.value_or(Tensor());
   const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups,
                      transposed);
   DimVector sizes;
@@ -331,6 +337,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
     }
   }
   return {dx, dw, db};
+}
+
+Tensor nnpack_convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          IntArrayRef padding, IntArrayRef stride) {
+  return at::convolution(input, weight, bias, stride, padding, {1, 1}, /*transposed=*/false, {0, 0}, 1);
 }
 
 }  // namespace at::native::npu

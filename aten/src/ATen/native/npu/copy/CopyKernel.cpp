@@ -149,6 +149,7 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
   if (self.numel() == 0) return self;
   if (C10_UNLIKELY(!self.is_contiguous())) at::assert_no_internal_overlap(self);
   if (self.device() == source.device()) {
+    at::assert_no_partial_overlap(self, source);
     DeviceOf guard(self);
     on_device(self, source);
   } else if (source.device().is_privateuseone() && self.device().is_privateuseone()) {

@@ -5,6 +5,13 @@
 namespace at::native::npu {
 
 void check_embedding_bag(const AtenArguments& a) {
+  const Tensor &indices = a.tensor("indices"), &offsets = a.tensor("offsets");
+  TORCH_CHECK(indices.dim() == 1 || indices.dim() == 2,
+              "input has to be a 1D or 2D Tensor, but got Tensor of dimension ", indices.dim());
+  TORCH_CHECK(indices.dim() == 2 || offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ",
+              offsets.dim());
+  TORCH_CHECK(a.tensor("weight").dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ",
+              a.tensor("weight").dim());
   if (!a["per_sample_weights"].isTensor() || !a.tensor("per_sample_weights").defined()) return;
   TORCH_CHECK(a.tensor("weight").scalar_type() == a.tensor("per_sample_weights").scalar_type(),
               "embedding_bag: Expected tensor for argument 'weight' to have the same type as tensor for argument ",

@@ -12,6 +12,7 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -23,18 +24,19 @@ void check_factory(std::optional<Layout> layout, std::optional<bool> pin_memory)
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// The view with each place of an expanded tensor once: filling one is allowed, as on other devices.
-Tensor without_repeats(const Tensor& self) {
-  Tensor place = self;
-  for (int64_t d = self.dim() - 1; d >= 0; --d) {
-    if (self.stride(d) == 0 && self.size(d) > 1) place = place.select(d, 0);
-  }
-  return place;
+// The code of a number in one of the float8 types that CANN has no dtype for.
+Scalar code_of(const Scalar& value, ScalarType dtype) {
+  uint8_t code = 0;
+  write_scalar(value, dtype, &code);
+  return Scalar(static_cast<int64_t>(code));
 }
 
-// Fills memory of any strides with one value.
+// Fills memory of any strides with one value. Filling an expanded tensor is allowed, as on other devices.
 void fill_with(const Tensor& self, const Scalar& value) {
   if (self.numel() == 0) return;
+  if (C10_UNLIKELY(!has_acl_dtype(self.scalar_type()))) {
+    return fill_with(self.view(kByte), code_of(value, self.scalar_type()));
+  }
   if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) return fill_with(without_repeats(self), value);
   DeviceOf guard(self);
   OpCommand cmd;
@@ -103,7 +105,7 @@ Tensor& zero_(Tensor& self) {
     return self;
   }
   DeviceOf guard(self);
-  if (!self.is_contiguous() && !self.is_non_overlapping_and_dense()) {
+  if (!has_acl_dtype(self.scalar_type()) || (!self.is_contiguous() && !self.is_non_overlapping_and_dense())) {
     fill_with(self, 0);  // what it holds need not be made contiguous first
     return self;
   }

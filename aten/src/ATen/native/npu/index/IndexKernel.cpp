@@ -142,6 +142,26 @@ Tensor& index_out(const Tensor& self, const c10::List<std::optional<Tensor>>& in
   return out;
 }
 
+namespace {
+
+// Into an expanded tensor: where its elements lie among the places of its memory is indexed, and the places are
+// written.
+Tensor& index_put_repeats(Tensor& self, const IndexList& list, const Tensor& values, bool accumulate) {
+  Tensor places = without_repeats(self);
+  const Tensor once = places.clone(MemoryFormat::Contiguous);
+  Tensor positions = at::arange(once.numel(), self.options().dtype(kLong)).view(once.sizes());
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) positions = positions.unsqueeze(d);
+  }
+  const Tensor picked = empty_npu(list.shape, kLong, self.device());
+  issue_index(positions.expand(self.sizes()), list, picked);
+  once.view({-1}).index_put_({picked}, values, accumulate);
+  places.copy_(once);
+  return self;
+}
+
+}  // namespace
+
 Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
                          bool accumulate, bool /*unsafe*/) {
   TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()), "too many indices for tensor of dimension ",
@@ -152,7 +172,8 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
               self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
   check_dtype(self.scalar_type(), kDtypeCommon, "index_put");
   DeviceOf guard(self);
-  if (at::has_internal_overlap(self) == MemOverlap::Yes) {
+  const bool repeats = at::has_internal_overlap(self) == MemOverlap::Yes;
+  if (C10_UNLIKELY(repeats)) {
     TORCH_WARN(
         "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
         "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
@@ -185,6 +206,7 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
     if (accumulate) return self.add_(values);
     return self.copy_(values);
   }
+  if (C10_UNLIKELY(repeats)) return index_put_repeats(self, list, values, accumulate);
   OpCommand cmd;
   cmd.Name("IndexPutV2").Input(self);
   if (by_value) {
@@ -235,14 +257,39 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   return give(npu::index_select(self, dim, index), out);
 }
 
+namespace {
+
+// Of an expanded tensor: every place that one of the chosen slices lies in.
+Tensor& index_fill_repeats(Tensor& self, int64_t dim, const Tensor& index, const Scalar& value) {
+  Tensor place = without_repeats(self), chosen = at::zeros({self.size(dim)}, self.options().dtype(kBool));
+  chosen.index_fill_(0, index, 1);
+  const bool shared = self.stride(dim) == 0 && self.size(dim) > 1;
+  int64_t behind = 0;  // dimensions of `place` after `dim`
+  for (int64_t d = dim + 1; d < self.dim(); ++d) behind += self.stride(d) == 0 && self.size(d) > 1 ? 0 : 1;
+  DimVector sizes(shared ? 0 : 1 + behind, 1);
+  if (!shared) sizes[0] = self.size(dim);
+  place.masked_fill_(shared ? chosen.any() : chosen.view(sizes), value);
+  return self;
+}
+
+}  // namespace
+
 Tensor& index_fill_scalar_(Tensor& self, int64_t dim, const Tensor& index, const Scalar& value) {
+  check_dtype(self.scalar_type(), kDtypeCommon, "index_fill");
   check_same_device(self, index);
   check_index_vector("index_fill_", index);
   TORCH_CHECK(self.is_complex() || !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  at::assert_no_overlap(self, index);
   if (self.numel() == 0) refuse_indices(self, dim, index);
-  if (self.numel() == 0 || index.numel() == 0) return self;
   DeviceOf guard(self);
+  if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) {
+    TORCH_WARN(
+        "Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+        "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
+    return index_fill_repeats(self, wrapped(self, dim), index, value);
+  }
+  if (self.numel() == 0 || index.numel() == 0) return self;
   OpCommand cmd;
   cmd.Name("IndexFill").Input(self).Input(index).Input(value, self.scalar_type()).Output(self);
   cmd.Attr("dim", wrapped(self, dim)).Run();
@@ -296,7 +343,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
 }
 
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
-  check_dtype(self.scalar_type(), kDtypeCommon, "masked_scatter");
+  check_dtype(self.scalar_type(), kDtypeCommon & ~dtype_bit(kComplexHalf), "masked_scatter");
   check_same_device(self, mask);
   check_same_device(self, source);
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
@@ -342,6 +389,7 @@ Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
 Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   check_same_device(self, index);
   check_same_device(self, source);
+  check_dtype(self.scalar_type(), kDtypeCommon & ~dtype_bit(kComplexHalf), "put_");
   TORCH_CHECK(index.scalar_type() == kLong || index.scalar_type() == kInt,
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
@@ -357,6 +405,8 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   if (index.numel() == 0) return self;
   DeviceOf guard(self);
   at::assert_no_internal_overlap(self);
+  at::assert_no_overlap(self, index);
+  at::assert_no_overlap(self, source);
   if (lacks("Put")) return self.copy_(composed::put(self, index, source, accumulate));
   OpCommand cmd;
   cmd.Name("Put").Input(self).Input(index).Input(source).Output(self).Attr("accumulate", accumulate).Run();
@@ -389,13 +439,24 @@ Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
   return result;
 }
 
+namespace {
+
+// The host waits for the sum, and learns on the occasion whether all are counts.
+int64_t count_repeats(const Tensor& repeats) {
+  if (repeats.numel() == 0) return 0;
+  const Tensor facts = at::stack({repeats.min().to(kLong), at::sum(repeats, kLong)}).cpu();
+  const int64_t* numbers = facts.const_data_ptr<int64_t>();
+  TORCH_CHECK(numbers[0] >= 0, "repeats can not be negative");
+  return numbers[1];
+}
+
+}  // namespace
+
 Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == kLong || repeats.scalar_type() == kInt, "repeats has to be Long or Int tensor");
   DeviceOf guard(repeats);
-  const int64_t count =
-      output_size.has_value() ? *output_size : (repeats.numel() == 0 ? 0 : at::sum(repeats, kLong).item<int64_t>());
-  TORCH_CHECK(count >= 0, "repeats can not be negative");
+  const int64_t count = output_size.has_value() ? *output_size : count_repeats(repeats);
   Tensor result = empty_npu({count}, repeats.scalar_type(), repeats.device());
   if (count == 0) return result;
   OpCommand cmd;

@@ -1,6 +1,7 @@
 // Results and arguments of decompositions and solvers that upstream has no meta kernel for, or whose meta kernel does
 // not look.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 
@@ -41,6 +42,15 @@ void check_ldl_pivots(const AtenArguments& a) {
   const ScalarType type = a.tensor("pivots").scalar_type();
   TORCH_CHECK(isIntegralType(type, /*includeBool=*/false) && !isBarebonesUnsignedType(type),
               "torch.linalg.ldl_solve: Expected pivots to be integers. Got ", type);
+}
+
+// The substitution runs in the memory of the result.
+void check_solution(const AtenArguments& a) {
+  for (const char* name : {"out", "X"}) {
+    for (const char* right : {"self", "B"}) {
+      if (a.has(name) && a.has(right)) at::assert_no_partial_overlap(a.tensor(name), a.tensor(right));
+    }
+  }
 }
 
 void check_cdist(const AtenArguments& a) { check_one_dtype("cdist", a.tensor("x1"), a.tensor("x2")); }

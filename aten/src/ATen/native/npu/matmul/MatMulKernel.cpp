@@ -7,6 +7,7 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
@@ -30,6 +31,7 @@ Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Sc
 
 Tensor& addr_out(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha,
                  Tensor& out) {
+  check_overlap(out, self, vec1, vec2);
   return give(npu::addr(self, vec1, vec2, beta, alpha), out);
 }
 
@@ -39,7 +41,7 @@ Tensor& addr_(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar
   TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
   TORCH_CHECK(self.size(0) == vec1.size(0) && self.size(1) == vec2.size(0), "size mismatch, input: ", self.sizes(),
               ", v1: ", vec1.sizes(), ", v2: ", vec2.sizes());
-  at::assert_no_internal_overlap(self);
+  check_overlap(self, vec1, vec2);
   return give(npu::addr(self, vec1, vec2, beta, alpha), self);
 }
 
@@ -62,6 +64,7 @@ Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, cons
                   Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.dtype(), ", but got ",
               out.dtype(), " instead");
+  check_overlap(out, self);
   const Tensor result = npu::addmv(self, mat, vec, beta, alpha);
   out.resize_(result.sizes());
   return out.copy_(result);
@@ -114,6 +117,7 @@ Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch
                    const Scalar& alpha, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "addbmm: expected out to have dtype ", self.scalar_type(),
               ", but got ", out.scalar_type());
+  check_overlap(out, self);
   return give(npu::addbmm(self, batch1, batch2, beta, alpha), out);
 }
 

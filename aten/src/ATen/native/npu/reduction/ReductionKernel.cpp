@@ -35,8 +35,10 @@ DimVector reduced_shape(const Tensor& self, IntArrayRef dims, bool keepdim) {
 Tensor over_everything(const char* ir, const Tensor& self, ScalarType dtype) {
   DeviceOf guard(self);
   Tensor result = empty_npu({}, dtype, self.device());
+  const ScalarType compute = widened(dtype, dtype_bit(kComplexHalf));
   OpCommand cmd;
-  cmd.Name(ir).Compute(dtype).Input(self).Input(every_dim(self)).Output(result).Attr("keep_dims", false).Run();
+  cmd.Name(ir).Compute(compute).Input(self).Input(every_dim(self)).Output(result, compute).Attr("keep_dims", false);
+  cmd.Run();
   return result;
 }
 
@@ -113,7 +115,7 @@ std::tuple<Tensor, Tensor> spread_mean(bool root, const char* name, const Tensor
 
 Tensor prod(const Tensor& self, std::optional<ScalarType> dtype) {
   const ScalarType type = at::native::get_dtype_from_self(self, dtype, true);
-  check_dtype(type, ~dtype_mask(ScalarType::ComplexHalf), "prod");
+  if (self.numel() > 0) check_dtype(type, kDtypeCommon, "prod");
   return over_everything("ReduceProd", self, type);
 }
 
@@ -203,8 +205,7 @@ std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& self, OptionalIntAr
 Tensor count_nonzero(const Tensor& self, IntArrayRef dim) { return self.ne(0).sum(dim); }
 
 Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
-  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
-  if (!at::isFloatingType(self.scalar_type())) return at::sum(self, dim, keepdim, dtype);
+  if (!at::isFloatingType(self.scalar_type()) && !self.is_complex()) return at::sum(self, dim, keepdim, dtype);
   return at::sum(self.masked_fill(self.ne(self), 0), dim, keepdim, dtype);
 }
 
@@ -246,6 +247,7 @@ Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
 }
 
 Tensor& _logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) {
+  check_overlap(out, self);
   return give(npu::_logcumsumexp(self, dim), out);
 }
 

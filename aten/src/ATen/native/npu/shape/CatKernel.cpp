@@ -66,6 +66,24 @@ Tensor& cat_out(const ITensorListRef& tensors, int64_t dim, Tensor& out) {
   return out;
 }
 
+namespace {
+
+ScalarType moved_as(ScalarType type) {
+  switch (type) {
+    case ScalarType::UInt16:
+      return kShort;
+    case ScalarType::UInt32:
+    case ScalarType::ComplexHalf:
+      return kInt;
+    case ScalarType::UInt64:
+      return kLong;
+    default:
+      return isFloat8Type(type) ? kByte : type;
+  }
+}
+
+}  // namespace
+
 Tensor flip(const Tensor& self, IntArrayRef dims) {
   DimVector axes(dims);
   at::maybe_wrap_dims(axes, self.dim());
@@ -77,8 +95,10 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   Tensor result = empty_as(self);
   if (self.numel() == 0) return result;
   if (self.dim() == 0) axes.clear();
+  // Elements are moved, whatever they mean: what the device has no kernel for goes as an integer of its size.
+  const ScalarType as = moved_as(self.scalar_type());
   OpCommand cmd;
-  cmd.Name("ReverseV2").Input(self).Input(axes).Output(result).Run();
+  cmd.Name("ReverseV2").Input(self.view(as)).Input(axes).Output(result.view(as)).Run();
   return result;
 }
 

@@ -19,6 +19,15 @@ void check_histogram(const AtenArguments& a) {
               self.scalar_type(), " and ", weight.toTensor().scalar_type());
 }
 
+void check_histogramdd(const AtenArguments& a) {
+  const c10::IValue& weight = a["weight"];
+  if (!weight.isTensor() || !weight.toTensor().defined()) return;
+  TORCH_CHECK(weight.toTensor().scalar_type() == a.tensor("self").scalar_type(),
+              "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same ",
+              "dtype, but got input(", a.tensor("self").scalar_type(), "), and weight(",
+              weight.toTensor().scalar_type(), ")");
+}
+
 DimVector bins_of(const AtenArguments& a) {
   const auto bins = a["bins"].toIntVector();
   TORCH_CHECK(static_cast<int64_t>(bins.size()) == a.tensor("self").size(-1),
@@ -58,11 +67,13 @@ OutputSpecs histogramdd_edges_outputs(const AtenArguments& a) {
 }
 
 OutputSpecs histogramdd_outputs(const AtenArguments& a) {
+  check_histogramdd(a);
   return {output_of(a.tensor("self").scalar_type(), bins_of(a))};
 }
 
 OutputSpecs histogramdd_of_bins_outputs(const AtenArguments& a) {
   const Tensor& self = a.tensor("self");
+  check_histogramdd(a);
   const auto all = a["bins"].toTensorVector();
   TORCH_CHECK(self.dim() >= 2, "torch.histogramdd: input tensor should have at least 2 dimensions");
   TORCH_CHECK(static_cast<int64_t>(all.size()) == self.size(-1), "torch.histogramdd: expected ", self.size(-1),

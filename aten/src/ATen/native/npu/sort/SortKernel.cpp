@@ -7,6 +7,7 @@
 #include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
@@ -152,11 +153,16 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 }
 
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
-  check_dtype(self.scalar_type(), kDtypeFloat, "histogram_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "histogram_cpu");
   TORCH_CHECK(bins > 0, "bins must be > 0");
   // Equal bounds, zeros by default, are found among the values.
   TORCH_CHECK(max.toDouble() >= min.toDouble(), "torch.histc: max must be larger than min");
   DeviceOf guard(self);
+  if (isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    // As on CUDA: bounds are integers, counts of the input's dtype. Places among the bins are exact in fp64.
+    const Tensor counts = npu::histc(self.to(kDouble), bins, Scalar(min.to<int64_t>()), Scalar(max.to<int64_t>()));
+    return counts.to(kLong).to(self.scalar_type());
+  }
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
   const bool fits = attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()});
@@ -177,6 +183,8 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Sca
               " and hist ", out.dtype());
   return give(npu::histc(self, bins, min, max), out);
 }
+
+void check_empty_slices(const Tensor& self, int64_t slices);  // LongtailKernel.cpp
 
 namespace {
 
@@ -217,7 +225,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool r
   const int64_t n = self.size(axis);
   const TensorOptions positions = self.options().dtype(kLong);
   if (n == 0 || self.numel() == 0) {
-    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    check_empty_slices(self, n);
     return {self.clone(), at::empty({0}, positions), at::empty({0}, positions)};
   }
   // A slice begins a group where it differs from the one before.
@@ -343,6 +351,12 @@ Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool
   return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
 }
 
+void check_empty_slices(const Tensor& self, int64_t slices) {
+  TORCH_CHECK(slices == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  TORCH_CHECK(std::count(self.sizes().begin(), self.sizes().end(), 0) == 1,
+              "Number of zero sized dimensions is more than one, so unique cannot be applied");
+}
+
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
                                               bool return_counts) {
   DeviceOf guard(self);
@@ -351,7 +365,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, b
   const Device device = self.device();
   const int64_t n = self.dim() > 0 ? self.size(axis) : 1;
   if (self.numel() == 0) {
-    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    check_empty_slices(self, n);
     return {self.clone(), empty_npu({0}, kLong, device), empty_npu({0}, kLong, device)};
   }
   const Tensor values = empty_as(self), found = empty_npu({}, kLong, device);

@@ -381,7 +381,7 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   void* data = nullptr;
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
-    key_.operand(slot, acl_dtype(dtype), dims, host, operand.format);
+    key_.operand(slot, operand_dtype(name, dtype), dims, host, operand.format);
   };
   switch (operand.kind) {
     case Operand::Kind::kAbsent:

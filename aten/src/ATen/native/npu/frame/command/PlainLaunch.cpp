@@ -2,6 +2,7 @@
 
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
 
+#include <ATen/native/npu/frame/command/OperandOrder.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/Launcher.h>
 #include <ATen/native/npu/frame/command/PreparedCache.h>
@@ -37,10 +38,10 @@ struct PlainOperands {
   TORCH_CHECK(rank <= kMostKeyDims, ir, " takes tensors of up to ", kMostKeyDims, " dimensions, not ", rank);
   // The key of Note [Command keys]: all operands have the dims of the first.
   std::array<int64_t, 4 + kMostKeyDims> key;
-  const aclDataType dtype = acl_dtype(typeMetaToScalarType(in[0]->dtype()));
+  const aclDataType dtype = operand_dtype(ir, typeMetaToScalarType(in[0]->dtype()));
   const uint32_t first = operand_word(dtype, rank, false);
   const uint32_t further = operand_word(dtype, rank, true);
-  const uint32_t last = operand_word(acl_dtype(typeMetaToScalarType(out.dtype())), rank, true);
+  const uint32_t last = operand_word(operand_dtype(ir, typeMetaToScalarType(out.dtype())), rank, true);
   key[0] = reinterpret_cast<int64_t>(ir);
   key[1] = count_word(count, 1);
   key[2] = pair_word(first, count == 1 ? last : further);

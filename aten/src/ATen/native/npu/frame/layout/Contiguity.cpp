@@ -120,6 +120,14 @@ Tensor cast(const Tensor& tensor, ScalarType dtype) {
   return out;
 }
 
+Tensor without_repeats(const Tensor& self) {
+  Tensor place = self;
+  for (int64_t d = self.dim() - 1; d >= 0; --d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) place = place.select(d, 0);
+  }
+  return place;
+}
+
 void copy_same_dtype(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
   if (target.is_contiguous()) {

@@ -13,6 +13,8 @@
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 
+#include <algorithm>
+
 namespace at::native::npu {
 namespace {
 
@@ -75,7 +77,7 @@ void check_first_dtype(const c10::FunctionSchema& schema, const c10::IValue* val
 // Turns the arguments of a call into the operands of a command.
 class Submission {
  public:
-  Submission(const char* ir, c10::Device device) : device_(device) { cmd_.Name(ir); }
+  Submission(const char* ir, c10::Device device, DtypeMask wide) : device_(device), wide_(wide) { cmd_.Name(ir); }
 
   // `natural`: the dtypes that the operator gives, for the out= tensors in order, which are then cast to.
   void add(const c10::Argument& argument, const c10::IValue& value, const OutputSpecs& natural) {
@@ -114,7 +116,7 @@ class Submission {
       return;
     }
     elements_ += t.numel();
-    cmd_.Output(t, natural);
+    cmd_.Output(t, wide_ == 0 ? natural : computed(natural, t));
   }
 
   void run() {
@@ -123,8 +125,13 @@ class Submission {
   }
 
  private:
+  // The dtype in which the operator gives what is of dtype `natural`, or of the tensor's if that is not said.
+  ScalarType computed(ScalarType natural, const Tensor& t) const {
+    return widened(natural == ScalarType::Undefined ? t.scalar_type() : natural, wide_);
+  }
+
   void add_tensor(const Tensor& t, bool written) {
-    cmd_.Input(t);
+    cmd_.Input(t.defined() && wide_ != 0 ? t.to(widened(t.scalar_type(), wide_)) : t);
     if (written && t.defined()) output(t);
   }
 
@@ -191,6 +198,7 @@ class Submission {
   }
 
   c10::Device device_;
+  DtypeMask wide_;
   OpCommand cmd_;
   int64_t elements_ = 0, outputs_ = 0;
 };
@@ -246,7 +254,7 @@ class AtenKernel final : public c10::OperatorKernel {
     if (lacks(entry_.ir))
       return entry_.composed != nullptr ? compose(op, stack, specs) : run_on_cpu(op, stack, entry_.ir);
 
-    Submission command(entry_.ir, device);
+    Submission command(entry_.ir, device, entry_.wide);
     std::vector<c10::IValue> results;
     for (size_t i = 0; i < schema.arguments().size(); ++i) command.add(schema.arguments()[i], values[i], natural);
     size_t k = 0;
@@ -358,6 +366,11 @@ const c10::IValue& AtenArguments::operator[](std::string_view name) const {
     if (schema_.arguments()[i].name() == name) return values_[i];
   }
   TORCH_CHECK(false, schema_.name(), " has no argument ", name);
+}
+
+bool AtenArguments::has(std::string_view name) const {
+  const auto& all = schema_.arguments();
+  return std::any_of(all.begin(), all.end(), [name](const c10::Argument& a) { return a.name() == name; });
 }
 
 OutputSpec AtenArguments::like(std::string_view name) const {

@@ -39,6 +39,7 @@ class AtenArguments {
  public:
   AtenArguments(const c10::FunctionSchema& schema, const c10::IValue* values) : schema_(schema), values_(values) {}
   const c10::IValue& operator[](std::string_view name) const;
+  bool has(std::string_view name) const;
   const Tensor& tensor(std::string_view name) const { return (*this)[name].toTensor(); }
   // Shape and dtype of an argument.
   OutputSpec like(std::string_view name) const;
@@ -68,6 +69,7 @@ struct AtenEntry {
   ArgumentCheck check = nullptr;
   Composition composed = nullptr;  // nullptr: the CPU's kernel
   DtypeMask refused = 0;           // dtypes of the first tensor that the simulated device's kernel refuses
+  DtypeMask wide = 0;  // dtypes of tensors that are computed with in a wider one (widened())
 };
 
 // Registers the boxed kernel for an overload of aten.
