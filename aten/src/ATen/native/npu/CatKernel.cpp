@@ -74,11 +74,14 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
                 " appears multiple times in the list of dims");
   }
   DeviceOf guard(self);
-  Tensor result = empty_as(self);
+  Tensor result = empty_preserved(self, self.scalar_type());
   if (self.numel() == 0) return result;
   if (self.dim() == 0) axes.clear();
+  // In the order in which the elements lie, so that nothing is rearranged.
+  const DimVector order = memory_order(result.sizes(), result.strides());
+  for (int64_t& axis : axes) axis = std::find(order.begin(), order.end(), axis) - order.begin();
   OpCommand cmd;
-  cmd.Name("ReverseV2").Input(self).Input(axes).Output(result).Run();
+  cmd.Name("ReverseV2").Input(self.permute(order)).Input(axes).Output(result.permute(order)).Run();
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/native/npu/frame/Give.h>
 #include <ATen/native/npu/frame/OpCommand.h>
 #include <ATen/native/npu/frame/SameDevice.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
 #include <NPUNativeFunctions.h>
@@ -78,6 +79,9 @@ Tensor dot(const Tensor& self, const Tensor& other) {
               " elements respectively");
   TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ", self.device(),
               ", ", other.device());
+  if (C10_UNLIKELY(self._is_zerotensor() || other._is_zerotensor())) {
+    return at::_efficientzerotensor(IntArrayRef(), self.options());
+  }
   const Tensor y = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) {
     y.zero_();
@@ -89,7 +93,7 @@ Tensor dot(const Tensor& self, const Tensor& other) {
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {
-  return npu::dot(self.is_complex() ? self.conj().resolve_conj() : self, other);
+  return npu::dot(self.is_complex() && !self._is_zerotensor() ? self.conj().resolve_conj() : self, other);
 }
 
 }  // namespace at::native::npu
