@@ -28,12 +28,22 @@ _ELEMENTWISE = (
     aten.logical_and.default,
     aten.logical_or.default,
     aten.logical_xor.default,
+    aten.logit_backward.default,
+    aten.native_dropout_backward.default,
+    aten.special_xlog1py.default,
+    aten.xlogy.Tensor,
 )
-# Contiguous whatever the operands are.
+# Contiguous whatever the operands are (the first result, where there are several).
 _CONTIGUOUS = (
     aten._log_softmax_backward_data.default,
     aten._softmax_backward_data.default,
+    aten.glu_backward.default,
+    aten.huber_loss_backward.default,
+    aten.mse_loss_backward.default,
+    aten.nll_loss2d_forward.default,
+    aten.normal.Tensor_Tensor,
     aten.pow.Scalar,
+    aten.smooth_l1_loss_backward.default,
 )
 # The first result is channels-last where this argument is, else contiguous.
 _LIKE_IMAGE = {
@@ -41,6 +51,7 @@ _LIKE_IMAGE = {
     aten._native_batch_norm_legit.default: 0,
     aten._native_batch_norm_legit.no_stats: 0,
     aten.batch_norm_backward.default: 1,
+    aten.channel_shuffle.default: 0,
     aten.max_unpool2d.default: 0,
     aten.native_batch_norm.default: 0,
     aten.native_batch_norm_backward.default: 1,
@@ -93,7 +104,7 @@ def _elementwise(upstream: Callable) -> Callable:
 def _contiguous(upstream: Callable) -> Callable:
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
-        return _formatted(upstream(*args, **kwargs), torch.contiguous_format)
+        return _first_formatted(upstream(*args, **kwargs), torch.contiguous_format)
 
     return meta
 

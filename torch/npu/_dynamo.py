@@ -55,7 +55,10 @@ class NPUInterface(DeviceInterface):
 
 # Answered while tracing; of these a guard asks again, those do not change in a process.
 _GUARDED = ("current_device", "is_initialized")
-_CONSTANT = ("is_available", "device_count", "get_device_properties", "get_device_name", "get_device_capability")
+_CONSTANT = (
+    *("is_available", "device_count", "get_device_properties", "get_device_name", "get_device_capability"),
+    "is_bf16_supported",
+)
 # Calls that stay in the graph, besides those whose twins of torch.cuda do.
 _IN_GRAPH = ("current_stream", "set_stream", "stream", "synchronize")
 # Calls that break the graph and run in Python: what is drawn in the graph must not be seeded by it.
@@ -109,6 +112,7 @@ def drop_cuda_names() -> None:
     trace_rules.get_torch_obj_rule_map.cache_clear()  # importing Dynamo has used it already
 
 
+@torch._disable_dynamo
 def build(kind: str, args: tuple, kwargs: dict) -> Any:
     r"""Make the stream or event that a compiled function makes: called by its bytecode."""
     return getattr(torch.npu, kind)(*args, **kwargs)
@@ -142,12 +146,13 @@ def construct(tx: Any, made: Any, args: Any, kwargs: Any) -> Any:
         "call_function", graph_bytecode_inputs.get_external_object_by_index, (index,), {}
     )
     set_example_value(proxy.node, made)
-    kind = _stream_variable() if isinstance(made, torch.Stream) else stream_variables.EventVariable
+    kind = stream_variable() if isinstance(made, torch.Stream) else stream_variables.EventVariable
     return kind(proxy, made, index)
 
 
 @functools.cache
-def _stream_variable() -> type:
+def stream_variable() -> type:
+    r"""The class of variables that stand for a ``torch.npu.Stream``."""
     from torch._dynamo.variables import streams as stream_variables
 
     class NPUStreamVariable(stream_variables.StreamVariable):
@@ -189,7 +194,7 @@ def register() -> None:
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable
     UserDefinedClassVariable._in_graph_classes().update({torch.npu.Stream, torch.npu.Event})
-    stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = _stream_variable()
+    stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = stream_variable()
     handlers = TorchInGraphFunctionVariable._get_handlers()
     for name in ("current_stream", "synchronize"):
         handlers[getattr(torch.npu, name)] = handlers[getattr(torch.accelerator, name)]

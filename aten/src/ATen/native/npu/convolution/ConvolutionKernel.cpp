@@ -276,7 +276,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
   }
   const auto fresh = [&](const Tensor& like) {
     const Tensor gradient = new_output(like.sizes(), {}, like.options().memory_format(format));
-    return empty ? at::zero_(gradient) : gradient;
+    if (empty) gradient.zero_();
+    return gradient;
   };
   // What convolving dy gives. It exceeds x where output_padding reaches the stride (allowed below the dilation): the
   // rest has no counterpart in x.

@@ -391,7 +391,7 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
 namespace {
 
 // Where a storage begins. One that is only read is not made its tensor's own: a lazily cloned one stays shared.
-inline char* begin_of(const StorageImpl* storage, bool written) {
+inline char* begin_of(StorageImpl* storage, bool written) {
   return static_cast<char*>(written ? storage->mutable_data() : const_cast<void*>(storage->data()));
 }
 
