@@ -228,7 +228,9 @@ class NativeCachingAllocator final : public NPUAllocator {
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override { checked(device).end_allocate_to_pool(pool); }
   void releasePool(DeviceIndex device, MempoolId_t pool) override { checked(device).release_pool(pool); }
   int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override { return checked(device).pool_users(pool); }
-  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) override { checked(device).set_use_on_oom(pool, use); }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) override {
+    checked(device).set_use_on_oom(pool, use);
+  }
   void setNoSplit(DeviceIndex device, MempoolId_t pool) override { checked(device).set_no_split(pool); }
 
  private:
@@ -323,8 +325,9 @@ NPUAllocator* get() {
 }
 
 void set_allocator(NPUAllocator* allocator) {
-  TORCH_CHECK(!get()->initialized(), "the npu allocator has been used already and cannot be changed any more; change it "
-                                     "before the first npu tensor is made");
+  TORCH_CHECK(!get()->initialized(),
+              "the npu allocator has been used already and cannot be changed any more; change it "
+              "before the first npu tensor is made");
   replacement.store(allocator, std::memory_order_release);
   SetAllocator(DeviceType::PrivateUse1, allocator);
 }

@@ -130,9 +130,8 @@ void NPUStream::synchronize() const {
   }
   detail::drop_finished_tasks(device_index());
   impl::stay_if_exiting();
-  impl::trace([this](auto& to) {
-    to.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, impl::trace_key(*this));
-  });
+  impl::trace(
+      [this](auto& to) { to.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, impl::trace_key(*this)); });
 }
 
 int NPUStream::priority() const { return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0; }
@@ -152,9 +151,7 @@ NPUStream getStreamFromPool(bool isHighPriority, DeviceIndex device) {
   }
   const NPUStream stream = make_stream(pool_id(index, isHighPriority), device);
   if (made) {
-    impl::trace([&](auto& to) {
-      to.trace_gpu_stream_creation(DeviceType::PrivateUse1, impl::trace_key(stream));
-    });
+    impl::trace([&](auto& to) { to.trace_gpu_stream_creation(DeviceType::PrivateUse1, impl::trace_key(stream)); });
   }
   return stream;
 }

@@ -42,13 +42,14 @@ int64_t used_ns() {
   text[bytes] = 0;
   static const int64_t tick = 1'000'000'000 / ::sysconf(_SC_CLK_TCK);
   int64_t sum = 0;
-  for (const char* line = text; line; line = std::char_traits<char>::find(line, std::char_traits<char>::length(line), '\n')) {
+  for (const char* line = text; line;
+       line = std::char_traits<char>::find(line, std::char_traits<char>::length(line), '\n')) {
     if (*line == '\n') ++line;
     int core = 0;
     uint64_t user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0, steal = 0;
-    if (std::sscanf(line, "cpu%d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-                          " %" SCNu64,
-                    &core, &user, &nice, &system, &idle, &wait, &irq, &soft, &steal) == 9 &&
+    if (std::sscanf(
+            line, "cpu%d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+            &core, &user, &nice, &system, &idle, &wait, &irq, &soft, &steal) == 9 &&
         core >= 0 && core < CPU_SETSIZE && CPU_ISSET(core, &own)) {
       sum += tick * static_cast<int64_t>(user + nice + system + irq + soft + steal);
     } else if (std::string_view(line).substr(0, 3) != "cpu") {
@@ -62,9 +63,7 @@ struct Sample {
   int64_t when = 0, used = -1, own = 0;
 };
 
-Sample take_sample() {
-  return {clock_ns(CLOCK_MONOTONIC), used_ns(), clock_ns(CLOCK_PROCESS_CPUTIME_ID)};
-}
+Sample take_sample() { return {clock_ns(CLOCK_MONOTONIC), used_ns(), clock_ns(CLOCK_PROCESS_CPUTIME_ID)}; }
 
 std::atomic<bool> busy{false};
 std::atomic<int64_t> next_look{0};

@@ -15,4 +15,4 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 // As of the last look at /proc/stat, a fifth of a second ago at most while somebody asks. Costs a clock's reading.
 bool machine_is_busy();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -2,8 +2,6 @@
 
 #include "core/stream.h"
 
-#include "exec/running/run.h"
-#include "exec/running/scratch.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/event.h"
@@ -11,6 +9,8 @@
 #include "core/log.h"
 #include "core/process.h"
 #include "core/report.h"
+#include "exec/running/run.h"
+#include "exec/running/scratch.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -224,9 +224,7 @@ void Stream::complete(uint64_t id) {
 inline void Stream::tell_waiters() {
   if (__builtin_expect(waiters_.load(std::memory_order_seq_cst) > 0, 0)) {
     // A waiter between its last look and its sleep holds the mutex.
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-    }
+    { std::lock_guard<std::mutex> lock(mutex_); }
     done_.notify_all();
   }
 }
@@ -380,7 +378,8 @@ void Stream::work() {
     } else {
       // The host has waited, or does something else: it may take the token, and the worker still be at hand.
       if (!machine_is_busy())
-        spin(kWorkerSpin, false, [&] { return ring_.has(completed_.load(std::memory_order_acquire) + 1) || exiting(); });
+        spin(kWorkerSpin, false,
+             [&] { return ring_.has(completed_.load(std::memory_order_acquire) + 1) || exiting(); });
     }
   }
 }

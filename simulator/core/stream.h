@@ -157,4 +157,4 @@ void copy_now(void* to, const void* from, size_t bytes);
 // Threads that the device of the calling worker may use; set on the worker before each large task.
 void set_team_for_task();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

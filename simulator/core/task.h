@@ -71,7 +71,7 @@ struct Task {
   TaskKind kind;
   bool tiny;    // may run on the thread that submits or waits
   bool modest;  // may do so on a busy machine
-  bool brief;  // an operator that takes no longer than handing it to another thread
+  bool brief;   // an operator that takes no longer than handing it to another thread
   union {
     OpLaunch op;
     CopyWork copy;
@@ -81,4 +81,4 @@ struct Task {
 };
 static_assert(std::is_trivially_copyable_v<Task>);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -1,6 +1,5 @@
 // acl_rt.h: device and host memory, copies.
 
-#include "exec/running/run.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -8,6 +7,7 @@
 #include "core/peers.h"
 #include "core/pinned.h"
 #include "core/stream.h"
+#include "exec/running/run.h"
 #include "sim_api.h"
 
 #include <cstring>

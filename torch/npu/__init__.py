@@ -7,6 +7,7 @@ nor start a thread, so a process may fork after them. The first call that needs 
 """
 
 import importlib
+import os
 import sys
 import threading
 import traceback
@@ -433,6 +434,10 @@ def _module_cast_weight(self, device: Any) -> None:
         torch.npu.config.cast_weight(self)
 
 
+def _sanitizer_wanted() -> bool:
+    return os.environ.get("TORCH_NPU_SANITIZER", "") not in ("", "0")
+
+
 def _register() -> None:
     # The device type's name, torch.npu as its module, and the methods that upstream generates for it.
     torch.utils.rename_privateuse1_backend("npu")
@@ -442,9 +447,16 @@ def _register() -> None:
     torch.nn.Module.npu = _module_to_npu
     torch.nn.Module.cast_weight = _module_cast_weight
 
+    importlib.import_module("torch.backends.npu")  # there by its name alone, as torch.backends.cuda is
+
     from . import _custom_ops
 
     _custom_ops.attach()
+
+    if _sanitizer_wanted():
+        from . import _sanitizer
+
+        _sanitizer.enable_npu_sanitizer()
 
     import atexit
 

@@ -1,7 +1,7 @@
 r"""Who hears of an NPU's events, streams, waits and memory: lists of callbacks with the names of torch.cuda._gpu_trace.
 
-The device layer calls them once ``torch._C._activate_gpu_trace()`` has been called. Streams are numbered by their handle,
-default streams, which have none, by their NPU's index.
+The device layer calls them once ``torch._C._activate_gpu_trace()`` has been called. Streams are numbered by their
+handle, default streams, which have none, by their NPU's index.
 """
 
 from collections.abc import Callable

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._traceback import CapturedTraceback
 
 import torch
+from torch.utils import _pytree as pytree
 
 from . import _gpu_trace
 
@@ -146,7 +146,9 @@ class UnsynchronizedAccessError(SynchronizationError):
         tell("Now", self.current_access)
         tell("Before", self.previous_access)
         if self.freed_between:
-            out.write("In between the memory was freed and allocated again; record_stream() would have prevented that.\n")
+            out.write(
+                "In between the memory was freed and allocated again; record_stream() would have prevented that.\n"
+            )
         if self.allocation_stack_trace is None:
             out.write("The allocation was not seen: it is older than the sanitizer.\n")
         else:

@@ -61,9 +61,9 @@ struct Block {
   bool hot = false;         // see Note [Hot blocks]
   Block* colder = nullptr;  // the next hot block of the same size
   int event_count = 0;
-  BlockTree::iterator where;           // in the pool's tree while the block is free
-  int64_t birth = 0;                   // the pool's request count when the block became free
-  std::vector<NPUStream> stream_uses;  // other streams that record_stream named
+  BlockTree::iterator where;                // in the pool's tree while the block is free
+  int64_t birth = 0;                        // the pool's request count when the block became free
+  std::vector<NPUStream> stream_uses;       // other streams that record_stream named
   ExpandableSegment* expandable = nullptr;  // the segment that its pages belong to, see ExpandableSegment.h
   std::shared_ptr<GatheredContext> context;
   std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment

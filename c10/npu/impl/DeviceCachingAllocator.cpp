@@ -212,8 +212,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
 
 void DeviceCachingAllocator::trace_allocation(Block* block, std::shared_ptr<GatheredContext> context) {
   block->context = std::move(context);
-  trace_event(TraceEntry::ALLOC, block->ptr, block->requested_size, block->stream, id_of(*block->pool),
-              block->context);
+  trace_event(TraceEntry::ALLOC, block->ptr, block->requested_size, block->stream, id_of(*block->pool), block->context);
 }
 
 inline void DeviceCachingAllocator::count_allocation(const Block& block) {

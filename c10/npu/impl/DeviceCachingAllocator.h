@@ -36,7 +36,7 @@ class DeviceCachingAllocator {
 
   struct Allocation {
     void* ptr;
-    size_t size;   // bytes, rounded
+    size_t size;  // bytes, rounded
     bool waited;  // for all streams of the device, since memory was given back
   };
   // The device must be active. Throws c10::OutOfMemoryError.

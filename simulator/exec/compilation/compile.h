@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "exec/layout/layout.h"
-#include "exec/definition/op.h"
 #include "exec/definition/attr.h"
+#include "exec/definition/op.h"
 #include "exec/definition/tensor_desc.h"
+#include "exec/layout/layout.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -97,4 +97,4 @@ struct Description {
 // Throws Error with ACL's code and the reason.
 std::unique_ptr<CompiledOp> compile(const Description& d);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

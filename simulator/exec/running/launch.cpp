@@ -2,13 +2,13 @@
 
 #include "exec/running/launch.h"
 
-#include "exec/compilation/compile_cache.h"
-#include "exec/watching/dump.h"
-#include "exec/running/scratch.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/fault.h"
 #include "core/stream.h"
+#include "exec/compilation/compile_cache.h"
+#include "exec/running/scratch.h"
+#include "exec/watching/dump.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -154,9 +154,9 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   if (__builtin_expect(device.lost.load(std::memory_order_relaxed), 0)) {
     std::free(launch.spill);
     device.counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
-    return report(ACL_ERROR_RT_LOST_HEARTBEAT,
-                  format("%s: device %d is lost; start the process again, or reset it with aclrtResetDevice", d.type,
-                         device.id));
+    return report(
+        ACL_ERROR_RT_LOST_HEARTBEAT,
+        format("%s: device %d is lost; start the process again, or reset it with aclrtResetDevice", d.type, device.id));
   }
   launch.dump = dump_ticket();
   // The host neither waits for hung hardware nor for a file.

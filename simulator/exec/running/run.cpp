@@ -2,16 +2,16 @@
 
 #include "exec/running/run.h"
 
-#include "exec/running/context.h"
-#include "exec/watching/dump.h"
-#include "exec/watching/float_status.h"
-#include "exec/running/placement.h"
-#include "exec/running/scratch.h"
-#include "exec/watching/underflow.h"
 #include "core/config.h"
 #include "core/process.h"
 #include "core/stream.h"
 #include "core/thread_local.h"
+#include "exec/running/context.h"
+#include "exec/running/placement.h"
+#include "exec/running/scratch.h"
+#include "exec/watching/dump.h"
+#include "exec/watching/float_status.h"
+#include "exec/watching/underflow.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

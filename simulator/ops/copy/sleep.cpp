@@ -1,7 +1,7 @@
 // An operator that takes a given time: what tests put into a stream to see what does not wait for it.
 
-#include "ops/common.h"
 #include "core/process.h"
+#include "ops/common.h"
 
 #include <algorithm>
 #include <chrono>

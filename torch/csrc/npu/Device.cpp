@@ -87,7 +87,8 @@ void bind_properties(py::module_& m) {
       .def_property_readonly("bytes", [](const Uuid& u) { return std::vector<int>(u.bytes.begin(), u.bytes.end()); })
       .def("__str__", &describe_uuid)
       .def("__repr__", &describe_uuid)
-      .def("__eq__", [](const Uuid& a, const Uuid& b) { return a.bytes == b.bytes; }, py::is_operator())
+      .def(
+          "__eq__", [](const Uuid& a, const Uuid& b) { return a.bytes == b.bytes; }, py::is_operator())
       .def("__hash__", [](const Uuid& u) { return py::hash(py::str(describe_uuid(u))); });
   py::class_<DeviceProperties>(m, "_NPUDeviceProperties")
       .def_readonly("name", &DeviceProperties::name)

@@ -5,7 +5,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/scalar_tensor.h>
 
-// The kernels are compiled once more for this library, under a namespace of their own: the simulator may be loaded, too.
+// The kernels are compiled once more for this library, under a namespace of their own: the simulator may be loaded,
+// too.
 #define acl_sim acl_host
 #include <simulator/exec/definition/op.h>
 #undef acl_sim

@@ -1,6 +1,7 @@
 #pragma once
 // Operators of the simulated device on CPU tensors: where upstream has no CPU kernel to compare with, the device's own
-// serves (torchvision's operators). Which sources are compiled for it says HOST_KERNEL_SOURCES in caffe2/CMakeLists.txt.
+// serves (torchvision's operators). Which sources are compiled for it says HOST_KERNEL_SOURCES in
+// caffe2/CMakeLists.txt.
 
 #include <ATen/native/npu/frame/command/OpCommand.h>
 
