@@ -16,9 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 namespace c10::npu {
@@ -107,44 +105,6 @@ void npuSynchronizeDevice(int32_t timeout_ms) {
   impl::forget_interrupt();
 }
 
-// The device's number on the host, which ASCEND_RT_VISIBLE_DEVICES may hide: the device's place in that list.
-int number_on_host(DeviceIndex device) {
-  const char* text = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
-  std::istringstream list(text != nullptr ? text : "");
-  int number = device;
-  std::string entry;
-  for (int i = 0; i <= device && std::getline(list, entry, ','); ++i) {
-    if (i == device) {
-      number = std::atoi(entry.c_str());
-    }
-  }
-  return number;
-}
-
-// ACL tells no such thing: a hash of the host's id and the device's number on it, as a version 8 UUID.
-std::array<uint8_t, 16> make_uuid(DeviceIndex device) {
-  std::string host;
-  for (const char* path : {"/etc/machine-id", "/proc/sys/kernel/random/boot_id", "/etc/hostname"}) {
-    if (std::ifstream file(path); std::getline(file, host) && !host.empty()) {
-      break;
-    }
-  }
-  const std::string text = c10::str(host, "/npu", number_on_host(device));
-  std::array<uint8_t, 16> uuid{};
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, the second half going on from the first
-  for (size_t half = 0; half < 2; ++half) {
-    for (const char c : text) {
-      hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    }
-    for (size_t i = 0; i < 8; ++i) {
-      uuid[8 * half + i] = static_cast<uint8_t>(hash >> 8 * i);
-    }
-  }
-  uuid[6] = static_cast<uint8_t>((uuid[6] & 0x0f) | 0x80);
-  uuid[8] = static_cast<uint8_t>((uuid[8] & 0x3f) | 0x80);
-  return uuid;
-}
-
 }  // namespace
 
 namespace detail {
@@ -219,15 +179,17 @@ void unchecked_set_device(DeviceIndex device) noexcept {
   }
 }
 
-void device_synchronize(bool traced) {
+void impl::synchronize_untraced() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
   npuSynchronizeDevice(options().sync_timeout_ms);
   detail::drop_finished_tasks(device);
   impl::stay_if_exiting();
-  if (traced) {
-    impl::trace([](auto& to) { to.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
-  }
+}
+
+void device_synchronize() {
+  impl::synchronize_untraced();
+  impl::trace([](auto& to) { to.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
 }
 
 bool hasPrimaryContext(DeviceIndex device) {
@@ -278,7 +240,6 @@ const DeviceProperties& get_device_properties(DeviceIndex device) {
     size_t free = 0;
     NPU_CHECK(acl::aclrtGetMemInfo(ACL_HBM_MEM, &free, &properties.total_memory));
     properties.name = get_device_name(device);
-    properties.uuid = make_uuid(device);
     if (acl::has_function("aclGetDeviceCapability")) {
       // A product that does not tell one of them leaves it at 0.
       const auto ask = [device](aclDeviceInfo what, int64_t& value) {

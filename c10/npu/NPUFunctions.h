@@ -8,7 +8,6 @@
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUMacros.h>
 
-#include <array>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -36,9 +35,8 @@ C10_NPU_API DeviceIndex MaybeExchangeDevice(DeviceIndex device);
 // For destructors: never throws; ignores an index that is out of range.
 C10_NPU_API void unchecked_set_device(DeviceIndex device) noexcept;
 
-// Waits for all work of the current device; throws what went wrong on it. The sanitizer (impl/Trace.h) hears of it
-// if `traced`.
-C10_NPU_API void device_synchronize(bool traced = true);
+// Waits for all work of the current device; throws what went wrong on it.
+C10_NPU_API void device_synchronize();
 
 // Whether the device has been opened by this process.
 C10_NPU_API bool hasPrimaryContext(DeviceIndex device);
@@ -56,7 +54,6 @@ struct DeviceProperties {
   size_t total_memory = 0;  // bytes
   int64_t cube_core_num = 0;
   int64_t vector_core_num = 0;
-  std::array<uint8_t, 16> uuid{};  // the same in every process of this host
 };
 // SoC name. Opens no device. Throws when the index is not that of a visible device.
 C10_NPU_API std::string get_device_name(DeviceIndex device);

@@ -49,7 +49,7 @@ class AccessType(enum.Enum):
 
 @dataclass(frozen=True)
 class Extent:
-    r"""The elements of a storage that a tensor has: bytes ``[begin, end)`` from the storage's start, with gaps or not."""
+    r"""What a tensor has of its storage: bytes ``[begin, end)`` from the storage's start, with gaps or without."""
 
     begin: int
     end: int
@@ -468,7 +468,7 @@ class NPUSanitizerDispatchMode(TorchDispatchMode):
 
 
 class NPUSanitizer:
-    r"""Switches the sanitizer on and off; on, it is the outermost mode of the thread, and of the backwards it starts."""
+    r"""Switches the sanitizer on and off; on, it is a mode of the thread, and of the backwards that it starts."""
 
     def __init__(self) -> None:
         self.dispatch = NPUSanitizerDispatchMode()

@@ -7,6 +7,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/StatCounts.h>
+#include <c10/npu/impl/Trace.h>
 
 #include <algorithm>
 
@@ -472,7 +473,7 @@ void DeviceCachingAllocator::process_events(bool wait) {
 
 void DeviceCachingAllocator::synchronize() {
   const NPUGuard guard(device_);
-  device_synchronize(/*traced=*/false);
+  impl::synchronize_untraced();
 }
 
 void DeviceCachingAllocator::release_segment(Block* block) {

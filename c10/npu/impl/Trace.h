@@ -21,4 +21,7 @@ inline uintptr_t trace_key(const NPUStream& stream) {
   return handle != 0 ? handle : static_cast<uintptr_t>(stream.device_index());
 }
 
+// device_synchronize(), of which the sanitizer is not told: for who holds a lock.
+void synchronize_untraced();
+
 }  // namespace c10::npu::impl

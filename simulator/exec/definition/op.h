@@ -120,7 +120,6 @@ struct OpDef {
   void (*run_fn)(OpContext&) = nullptr;
   TinyFn tiny_fn = nullptr;
   bool tiny_makes_bool = false;
-  bool only_worker = false;
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
   bool on_ai_cpu = false;
   bool takes_image_formats = false;
@@ -165,11 +164,6 @@ struct OpDef {
   }
   OpDef& ai_cpu() {
     on_ai_cpu = true;
-    return *this;
-  }
-  // Never on the thread that submits or waits, however small: it takes its time.
-  OpDef& worker_only() {
-    only_worker = true;
     return *this;
   }
   OpDef& tiny(TinyFn fn) {
