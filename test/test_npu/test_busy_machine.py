@@ -1,4 +1,4 @@
-"""Beside processes that compute without end the simulated device arranges its threads otherwise, with the same results."""
+"""Beside processes that compute without end the simulated device arranges its threads otherwise; results stay."""
 
 import os
 import subprocess
