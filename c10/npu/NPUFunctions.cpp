@@ -8,6 +8,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/Interrupt.h>
+#include <c10/npu/impl/Trace.h>
 #include <c10/util/irange.h>
 
 #include <pthread.h>
@@ -178,12 +179,17 @@ void unchecked_set_device(DeviceIndex device) noexcept {
   }
 }
 
-void device_synchronize() {
+void impl::synchronize_untraced() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
   npuSynchronizeDevice(options().sync_timeout_ms);
   detail::drop_finished_tasks(device);
   impl::stay_if_exiting();
+}
+
+void device_synchronize() {
+  impl::synchronize_untraced();
+  impl::trace([](auto& to) { to.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
 }
 
 bool hasPrimaryContext(DeviceIndex device) {

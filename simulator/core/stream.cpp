@@ -5,6 +5,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/event.h"
+#include "core/load.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/report.h"
@@ -115,14 +116,15 @@ void run_copy(CopyWork& copy) {
 // ---- submitting
 
 bool Stream::caller_may_run(const Task& task) const {
-  return task.tiny || (task.kind == TaskKind::Wait && task.event.event->complete(task.event.generation));
+  return task.tiny || (task.modest && machine_is_busy()) ||
+         (task.kind == TaskKind::Wait && task.event.event->complete(task.event.generation));
 }
 
 // Note [Streaks]
 bool Stream::hand_over(const Task& task) {
   if (task.kind != TaskKind::Op || task.brief) return false;
   const uint32_t streak = streak_.load(std::memory_order_relaxed);
-  if (streak >= kStreak) return core_for_worker(!worker_sleeps_.load(std::memory_order_relaxed));
+  if (streak >= kStreak) return core_for_worker(!worker_sleeps_.load(std::memory_order_relaxed)) && !machine_is_busy();
   streak_.store(streak + 1, std::memory_order_relaxed);
   return false;
 }
@@ -317,7 +319,7 @@ bool Stream::wait(uint64_t id, int64_t timeout_ms) {
       drop_token();
       if (done()) break;
     }
-    if (!spun) {
+    if (!spun && !machine_is_busy()) {
       spun = true;
       spin(kWaiterSpin, true, done);
       continue;
@@ -375,7 +377,9 @@ void Stream::work() {
       word_.fetch_and(~kRunning, std::memory_order_seq_cst);
     } else {
       // The host has waited, or does something else: it may take the token, and the worker still be at hand.
-      spin(kWorkerSpin, false, [&] { return ring_.has(completed_.load(std::memory_order_acquire) + 1) || exiting(); });
+      if (!machine_is_busy())
+        spin(kWorkerSpin, false,
+             [&] { return ring_.has(completed_.load(std::memory_order_acquire) + 1) || exiting(); });
     }
   }
 }
@@ -383,6 +387,7 @@ void Stream::work() {
 // Waits a while for the next task, with the token, unless the host has waited for the stream. True if there is one.
 bool Stream::look_out() {
   const uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
+  if (machine_is_busy()) return ring_.has(next);
   spin(kWorkerSpin, false,
        [&] { return ring_.has(next) || streak_.load(std::memory_order_relaxed) < kStreak || exiting(); });
   return ring_.has(next);

@@ -19,6 +19,7 @@
 // submits one after another without waiting (a streak) is better served by a worker that runs them beside it. So after
 // kStreak tasks that ran at once the next ones go to the worker, which keeps the token and looks out for more for a
 // while. A wait ends the streak, and so does a worker that falls asleep: waking it costs more than a tiny task.
+// On a busy machine (Note [Busy machines]) there are no streaks, and more than tiny tasks run at once.
 
 #include <acl/acl.h>
 

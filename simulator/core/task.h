@@ -69,8 +69,9 @@ struct Task {
   Task* next;
   uint64_t id;
   TaskKind kind;
-  bool tiny;   // may run on the thread that submits or waits
-  bool brief;  // an operator that takes no longer than handing it to another thread
+  bool tiny;    // may run on the thread that submits or waits
+  bool modest;  // may do so on a busy machine
+  bool brief;   // an operator that takes no longer than handing it to another thread
   union {
     OpLaunch op;
     CopyWork copy;

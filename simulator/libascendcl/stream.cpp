@@ -140,7 +140,7 @@ aclError aclrtLaunchCallback(aclrtCallback function, void* data, aclrtCallbackBl
                 "no thread has subscribed to the stream; call aclrtSubscribeReport first");
   Task task;
   task.kind = TaskKind::Callback;
-  task.tiny = false;
+  task.tiny = task.modest = false;
   task.callback = {function, data, stream.report, block == ACL_CALLBACK_BLOCK};
   stream.submit(task);
   return ACL_SUCCESS;
@@ -188,7 +188,7 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
   Stream& stream = submit_stream_of(stream_handle);
   Task task;
   task.kind = TaskKind::Record;
-  task.tiny = true;
+  task.tiny = task.modest = true;
   event.references.fetch_add(1, std::memory_order_relaxed);
   event.stream_lives = stream.lives.load();
   event.stream.store(&stream, std::memory_order_release);
@@ -214,7 +214,7 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
   if (event.complete(generation)) return ACL_SUCCESS;  // never recorded, or passed already
   Task task;
   task.kind = TaskKind::Wait;
-  task.tiny = false;
+  task.tiny = task.modest = false;
   event.references.fetch_add(1, std::memory_order_relaxed);
   task.event = {&event, generation};
   stream.submit(task);
