@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import acl_library as acl
+import several_devices  # noqa: F401
 
 # A library that looks like CANN's: it counts devices, and says which it is.
 FAKE = """

@@ -294,7 +294,7 @@ def _shutdown() -> None:
 
 
 # Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = ("amp", "comm", "config", "dump", "memory", "options", "random", "streams", "types", "utils")
+_LAZY_MODULES = ("amp", "autocast_utils", "comm", "config", "dump", "memory", "options", "random", "streams", "types", "utils")
 _LAZY_NAMES = {
     "Event": "streams",
     "ExternalStream": "streams",
@@ -309,16 +309,22 @@ _LAZY_NAMES = {
     "finalize_dump": "dump",
     "init_dump": "dump",
     "set_dump": "dump",
+    "conv": "options",
     "disable_graph_mode": "options",
     "enable_graph_mode": "options",
     "get_option": "options",
     "global_step_inc": "options",
     "is_graph_mode": "options",
     "launch_graph": "options",
+    "matmul": "options",
     "set_aoe": "options",
     "set_compile_mode": "options",
     "set_option": "options",
     "set_start_fuzz_compile_step": "options",
+    "get_autocast_dtype": "autocast_utils",
+    "is_autocast_enabled": "autocast_utils",
+    "set_autocast_dtype": "autocast_utils",
+    "set_autocast_enabled": "autocast_utils",
     "caching_allocator_alloc": "memory",
     "caching_allocator_delete": "memory",
     "device_memory_used": "memory",

@@ -83,8 +83,12 @@ Tensor slice_of(const Tensor& self, IntArrayRef offsets, IntArrayRef size) {
 Tensor npu_broadcast(const Tensor& self, IntArrayRef size) { return fresh(self.expand(size)); }
 Tensor& npu_broadcast_out(const Tensor& self, IntArrayRef size, Tensor& out) { return give(self.expand(size), out); }
 
-Tensor npu_transpose(const Tensor& self, IntArrayRef perm) { return fresh(self.permute(perm)); }
-Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, Tensor& out) { return give(self.permute(perm), out); }
+Tensor npu_transpose(const Tensor& self, IntArrayRef perm, bool /*require_contiguous: it always is*/) {
+  return fresh(self.permute(perm));
+}
+Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, bool /*require_contiguous*/, Tensor& out) {
+  return give(self.permute(perm), out);
+}
 
 Tensor npu_reshape(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/) { return fresh(self.reshape(shape)); }
 Tensor& npu_reshape_out(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/, Tensor& out) {
@@ -147,7 +151,12 @@ Tensor npu_scatter(const Tensor& self, const Tensor& indices, const Tensor& upda
   return at::scatter(self, dim, index, source.to(self.scalar_type()));
 }
 
-Tensor npu_dtype_cast(const Tensor& self, ScalarType dtype) { return self.to(dtype, /*non_blocking=*/false, true); }
+Tensor npu_dtype_cast(const Tensor& self, ScalarType dtype, std::optional<int64_t> input_dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!input_dtype.has_value() || *input_dtype == static_cast<int64_t>(self.scalar_type()),
+                              "npu_dtype_cast: input_dtype stands for a dtype that torch has not; self is ",
+                              self.scalar_type(), " and input_dtype is ", input_dtype.value_or(0));
+  return self.to(dtype, /*non_blocking=*/false, true);
+}
 Tensor& npu_dtype_cast_(Tensor& self, const Tensor& src) { return self.copy_(src); }
 
 Tensor npu_confusion_transpose(const Tensor& self, IntArrayRef perm, IntArrayRef shape, bool transpose_first) {

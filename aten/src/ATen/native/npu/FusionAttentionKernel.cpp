@@ -401,6 +401,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t> npu_fusion
   const Call c{"npu_fusion_attention", head_num,    input_layout, pse,    atten_mask,      sink,
                scale,                  keep_prob,   pre_tockens,  next_tockens, prefix,    actual_seq_qlen,
                actual_seq_kvlen,       sparse_mode, softmax_layout};
+  const NoAutocast guard;
   check_call(c, query, key, value, padding_mask);
   const Parts all = split(c, query, key, value);
   std::vector<Tensor> weights, max, sum;
@@ -455,6 +456,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
   const Call c{"npu_fusion_attention_grad", head_num,    input_layout, pse,    atten_mask,      sink,
                scale_value,                 keep_prob,   pre_tockens,  next_tockens, prefix,    actual_seq_qlen,
                actual_seq_kvlen,            sparse_mode, softmax_layout};
+  const NoAutocast guard;
   check_call(c, query, key, value, padding_mask);
   const Parts all = split(c, query, key, value);
   const ScalarType wide = wide_type(query);

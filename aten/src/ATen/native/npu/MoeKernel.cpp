@@ -41,6 +41,7 @@ Tensor with_bias(const Tensor& y, const Tensor& bias) {
 std::vector<Tensor> separate(const Grouped& g, TensorList x) {
   TORCH_CHECK(x.size() == g.weight.size(), "npu_grouped_matmul: as many weights as groups expected, got ",
               g.weight.size(), " weights for ", x.size(), " groups");
+  const NoAutocast guard;
   std::vector<Tensor> each;
   for (size_t i = 0; i < x.size(); ++i) each.push_back(with_bias(at::matmul(x[i], g.weight[i]), g.bias_of(i)));
   return g.results(std::move(each));

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/native/npu/CustomNew.h>
 #include <NPUCustomFunctions.h>
 
 #include <string>
@@ -108,6 +109,7 @@ std::tuple<Tensor, Tensor> npu_rms_norm_backward(const Tensor& dy, const Tensor&
 
 Tensor npu_rotary_mul(const Tensor& self, const Tensor& r1, const Tensor& r2, std::string_view rotary_mode,
                       const std::optional<Tensor>& rotate) {
+  const NoAutocast guard;
   const bool interleaved = check_rotary("npu_rotary_mul", self, r1, r2, rotary_mode);
   const ScalarType wide = wide_type(self);
   const Tensor x = self.to(wide);
