@@ -2,10 +2,9 @@
 // New outputs of kernels that serve npu tensors and, for shapes alone, meta tensors.
 
 #include <ATen/core/Generator.h>
-#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace at::native::npu {
 
@@ -35,11 +34,6 @@ inline void check_single(const char* name, const Tensor& t) {
   TORCH_CHECK_NOT_IMPLEMENTED(type == kFloat || type == kHalf || type == kBFloat16, '"', name,
                               "\" not implemented for '", toString(type), "'");
 }
-
-// One operator for autocast, whatever it is made of: what is computed in fp32 inside of it stays in fp32.
-struct NoAutocast : c10::impl::ExcludeDispatchKeyGuard {
-  NoAutocast() : ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey::AutocastPrivateUse1)) {}
-};
 
 inline const char* overlap_mode(int64_t mode) {
   TORCH_CHECK(mode == 0 || mode == 1, "mode is 0 (intersection over union) or 1 (over foreground), got ", mode);
