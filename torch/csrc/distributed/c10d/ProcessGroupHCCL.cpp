@@ -2,7 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
-#include <ATen/native/npu/frame/Format.h>
+#include <ATen/native/npu/frame/layout/Format.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUGuard.h>
