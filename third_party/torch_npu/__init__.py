@@ -17,7 +17,7 @@ from torch import _npu_autoload
 _npu_autoload.load()
 
 
-_ALIASES = {f"{__name__}.npu": "torch.npu", f"{__name__}.utils": "torch.npu.utils"}
+_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("optim", "utils")} | {f"{__name__}.npu": "torch.npu"}
 
 
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
