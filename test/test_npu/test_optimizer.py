@@ -93,7 +93,9 @@ class TestOptimizers(unittest.TestCase):
     def test_fused_in_half_precision(self):
         """Against the loop in the same dtype on npu: the CPU's own fused SGD leaves half-precision parameters alone."""
         plain = {
-            "fused_sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, foreach=False),
+            "fused_sgd": lambda p: torch.optim.SGD(
+                p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, foreach=False
+            ),
             "fused_plain": lambda p: torch.optim.SGD(p, 0.1, foreach=False),
             "fused_adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=1e-2, amsgrad=True, foreach=False),
             "fused_adamw": lambda p: torch.optim.AdamW(p, 1e-2, foreach=False),

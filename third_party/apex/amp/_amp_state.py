@@ -85,7 +85,12 @@ def maybe_print(text: str, rank0: bool = False) -> None:
     """Prints where `verbosity` is not 0; with `rank0` only in the first process of a distributed run."""
     if _amp_state.verbosity <= 0:
         return
-    if rank0 and torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
+    if (
+        rank0
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+        and torch.distributed.get_rank()
+    ):
         return
     print(text, flush=True)
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from torch.utils._pytree import tree_leaves
+
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from ._amp_state import _amp_state
 from .models import convert

@@ -203,8 +203,8 @@ def initialize(
         ddp_replica_count (int, optional): into how many pieces ``combine_ddp`` cuts a flat gradient. Default: 4.
         user_cast_preferred (bool, optional): with O1, inside functions registered by :func:`register_float_function`
             and its kin nothing else is cast.
-        check_combined_tensors (bool, optional): each step looks whether gradients are still parts of the flat tensors
-            and raises where one is not; without it such a gradient is taken in again.
+        check_combined_tensors (bool, optional): a step raises where a gradient is no longer part of the flat tensors,
+            because something has replaced it after :func:`scale_loss`; without it the step takes it as it is.
 
     Returns models and optimizers as they were given: one, or a list.
 

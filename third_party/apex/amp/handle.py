@@ -59,12 +59,11 @@ def scale_loss(
     scaler = _amp_state.loss_scalers[loss_id]
     scale = scaler.loss_scale()
     stashes = [optimizer._amp_stash for optimizer in optimizers]
-    combined = properties.combine_grad
-    if not properties.master_weights and scale == 1.0 and not scaler.dynamic and not combined:
+    if not (properties.master_weights or scaler.dynamic or properties.combine_grad) and scale == 1.0:
         yield loss.float()
         return
 
-    if not delay_unscale or combined:
+    if not delay_unscale:
         for stash in stashes:
             if not stash.params_have_scaled_gradients:
                 stash.prepare_backward()
@@ -81,7 +80,7 @@ def scale_loss(
                 continue
             found_inf = torch.zeros(1, dtype=torch.float32, device=stash.device)
             inverse = torch.full((1,), 1.0 / scale, dtype=torch.float32, device=stash.device)
-            stash.finish_backward(scale, found_inf, inverse)
+            stash.finish_backward(found_inf, inverse)
             stash.params_have_scaled_gradients = False
             found_infs.append(found_inf)
         if delay_overflow_check:

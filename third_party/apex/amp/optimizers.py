@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-
 from torch.npu.optim._combined import Combined, Layout, can_combine, group_by_kind
 from torch.npu.optim.npu_fused_optim_base import NpuFusedOptimizerBase, _clip
 
@@ -37,9 +36,8 @@ class _Gradients:
         self.master_flat: Combined | None = None
         self.model_values: Combined | None = None
         self.master_values: Combined | None = None
-        self._before: list[Tensor] | None = None
-        self._versions: list[int] = []
-        self._attached: set[int] = set()
+        # Gradients of earlier passes: one flat tensor, or one for each parameter.
+        self._before: list[Tensor | None] | Tensor | None = None
         if combine and all(can_combine(p) for p in models):
             layout = Layout(models)
             first = models[0]
@@ -58,55 +56,48 @@ class _Gradients:
 
     # ---- before the backward pass
     def prepare(self) -> None:
-        """Puts gradients that are there aside and makes room for those of the pass that follows."""
-        if self.masters is not None:
-            for param in self.models:
-                param.grad = None
-        elif any(p.grad is not None for p in self.models):
+        """Puts gradients that are there aside: the pass that follows makes new ones, scaled."""
+        if self.masters is None and any(p.grad is not None for p in self.models):
             if self.flat is not None and self._all_parts():
-                self._before = [self.flat.flat.clone()]
+                # Most often zeros that zero_grad(set_to_none=False) wrote; whether they are is not known here.
+                self._before = self.flat.flat.clone()
             else:
                 self._before = [None if p.grad is None else p.grad.detach().clone() for p in self.models]
-        self._attach()
+        for param in self.models:
+            param.grad = None
 
     def _all_parts(self) -> bool:
         return all(p.grad is part for p, part in zip(self.models, self.flat.parts, strict=True))
 
-    def _attach(self) -> None:
-        """Gives every parameter its part of the flat gradient, zeros, so that the pass adds into it."""
-        if self.flat is None:
-            for param in self.models:
-                param.grad = None
-            return
-        self.flat.flat.zero_()
-        self._attached = {i for i, p in enumerate(self.models) if p.grad is None}
-        for param, part in zip(self.models, self.flat.parts, strict=True):
-            if param.grad is not part:
-                param.grad = part
-        self._versions = [part._version for part in self.flat.parts]
-
     # ---- after it
-    def found(self) -> list[int]:
-        """Which parameters the pass has given a gradient."""
-        if self.flat is None:
-            return [i for i, p in enumerate(self.models) if p.grad is not None]
-        found = []
-        for i, (param, part) in enumerate(zip(self.models, self.flat.parts, strict=True)):
-            if param.grad is None:
-                continue
-            if param.grad is not part:
-                if _amp_state.opt_properties.check_combined_tensors:
-                    raise RuntimeError(
-                        f"amp: the gradient of a parameter of shape {list(param.shape)} is no longer part of the "
-                        "combined gradients (check_combined_tensors=True): something has replaced `.grad`; use "
-                        "optimizer.zero_grad(), which writes zeros, or combine_grad=False"
-                    )
-                part.copy_(param.grad.detach())
-                param.grad = part
-                found.append(i)
-            elif not self._versions or part._version != self._versions[i]:
-                found.append(i)
+    def gather(self) -> list[int]:
+        """Which parameters have a gradient; with combined gradients each becomes a part of the flat one."""
+        found = [i for i, p in enumerate(self.models) if p.grad is not None]
+        if self.flat is not None and found:
+            parts = self.flat.parts
+            strange = [i for i in found if self.models[i].grad is not parts[i]]
+            if len(found) < len(parts):
+                self.flat.flat.zero_() if len(strange) == len(found) else self._zero_missing(found)
+            self.flat.take_values(strange, [self.models[i].grad.detach() for i in strange])
+            for i in strange:
+                self.models[i].grad = parts[i]
         return found
+
+    def _zero_missing(self, found: list[int]) -> None:
+        torch._foreach_zero_([part for i, part in enumerate(self.flat.parts) if i not in set(found)])
+
+    def check_parts(self) -> None:
+        """Raises RuntimeError where something has put another gradient in the place of a part."""
+        if self.flat is None:
+            return
+        combined = self.flat if self.masters is None else self.master_flat
+        for param, part in zip(self.steps, combined.parts, strict=True):
+            if param.grad is not None and param.grad is not part:
+                raise RuntimeError(
+                    f"amp: the gradient of a parameter of shape {list(param.shape)} is no longer part of the combined "
+                    "gradients (check_combined_tensors=True): something has replaced `.grad` after amp.scale_loss; "
+                    "write into it in place, or use combine_grad=False"
+                )
 
     def tensors(self, found: list[int]) -> list[Tensor]:
         """The scaled gradients, as few tensors as possible."""
@@ -114,73 +105,61 @@ class _Gradients:
             return [self.flat.flat] if found else []
         return [self.models[i].grad for i in found]
 
-    def finish(self, scale: float, found: list[int], found_inf: Tensor, inverse: Tensor) -> None:
+    def finish(self, found: list[int], found_inf: Tensor, inverse: Tensor) -> None:
         """Unscales the pass's gradients (found_inf becomes 1 where one is not finite), adds them to earlier ones."""
+        if not found and self._before is None:
+            return
         if self.masters is not None:
             self._to_masters(found, found_inf, inverse)
             return
-        tensors = self.tensors(found)
-        if tensors:
-            torch._amp_foreach_non_finite_check_and_unscale_(tensors, found_inf, inverse)
+        if found:
+            torch._amp_foreach_non_finite_check_and_unscale_(self.tensors(found), found_inf, inverse)
         if self._before is not None:
-            if self.flat is not None and len(self._before) == 1 and self._before[0].numel() == self.flat.flat.numel():
-                self.flat.flat.add_(self._before[0])
-                found = list(range(len(self.models)))
-            else:
-                for i, earlier in enumerate(self._before):
-                    if earlier is None:
-                        continue
-                    param = self.models[i]
-                    if param.grad is None:
-                        param.grad = earlier
-                    else:
-                        param.grad.add_(earlier)
-                    if i not in found:
-                        found = [*found, i]
+            self._add_earlier(self._before)
             self._before = None
-        if self.flat is not None:
-            self._detach_missing(found)
 
-    def _detach_missing(self, found: list[int]) -> None:
-        """A parameter that the pass did not reach has no gradient, as without combined tensors."""
-        for i in self._attached.difference(found):
-            self.models[i].grad = None
-        self._attached = set()
-        self._versions = []
+    def _add_earlier(self, before: list[Tensor | None] | Tensor) -> None:
+        if isinstance(before, Tensor):
+            if any(p.grad is not None for p in self.models):
+                self.flat.flat.add_(before)
+            else:
+                self.flat.flat.copy_(before)
+            for param, part in zip(self.models, self.flat.parts, strict=True):
+                param.grad = part
+            return
+        for param, earlier in zip(self.models, before, strict=True):
+            if earlier is None:
+                continue
+            if param.grad is None:
+                param.grad = earlier
+            else:
+                param.grad.add_(earlier)
 
     def _to_masters(self, found: list[int], found_inf: Tensor, inverse: Tensor) -> None:
-        if not found:
-            if self.flat is not None:
-                self._detach_missing(found)
-            return
+        earlier = [i for i, master in enumerate(self.masters) if master.grad is not None]
         if self.flat is not None:
             values = self.flat.flat.float()
             torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, inverse)
-            earlier = [i for i in range(len(self.masters)) if self.masters[i].grad is not None]
-            if earlier and all(self.masters[i].grad is self.master_flat.parts[i] for i in earlier):
+            parts = self.master_flat.parts
+            if earlier:
+                strange = [i for i in earlier if self.masters[i].grad is not parts[i]]
+                self.master_flat.take_values(strange, [self.masters[i].grad.detach() for i in strange])
                 self.master_flat.flat.add_(values)
             else:
-                self.master_flat.take_values(earlier, [self.masters[i].grad.detach() for i in earlier])
-                if earlier:
-                    self.master_flat.flat.add_(values)
-                else:
-                    self.master_flat.flat.copy_(values)
+                self.master_flat.flat.copy_(values)
             for i in {*found, *earlier}:
-                if self.masters[i].grad is not self.master_flat.parts[i]:
-                    self.masters[i].grad = self.master_flat.parts[i]
-            self._detach_missing(found)
-            for param in self.models:
-                param.grad = None
-            return
-        values = [self.models[i].grad.detach().float() for i in found]
-        torch._amp_foreach_non_finite_check_and_unscale_(values, found_inf, inverse)
-        for i, value in zip(found, values, strict=True):
-            master = self.masters[i]
-            if master.grad is None:
-                master.grad = value
-            else:
-                master.grad.add_(value)
-            self.models[i].grad = None
+                self.masters[i].grad = parts[i]
+        else:
+            values = [self.models[i].grad.detach().float() for i in found]
+            torch._amp_foreach_non_finite_check_and_unscale_(values, found_inf, inverse)
+            for i, value in zip(found, values, strict=True):
+                master = self.masters[i]
+                if master.grad is None:
+                    master.grad = value
+                else:
+                    master.grad.add_(value)
+        for param in self.models:
+            param.grad = None
 
     # ---- the step
     def copy_to_models(self) -> None:
@@ -197,19 +176,18 @@ class _Gradients:
         torch._foreach_copy_([p.detach() for p in self.models], [m.detach() for m in self.masters])
 
     def zero(self, set_to_none: bool) -> None:
-        for param in self.models:
-            if param.grad is None:
-                continue
-            if set_to_none or self.masters is not None:
+        grads = [p.grad for p in self.models if p.grad is not None]
+        if set_to_none or self.masters is not None:
+            for param in self.models:
                 param.grad = None
-            elif self.flat is None:
-                param.grad.detach_()
-                param.grad.zero_()
-        if self.flat is not None and not set_to_none and self.masters is None:
+        elif grads and self.flat is not None and self._all_parts():
             self.flat.flat.zero_()
-            for param, part in zip(self.models, self.flat.parts, strict=True):
-                if param.grad is not None and param.grad is not part:
-                    param.grad = part
+        elif grads:
+            for grad in grads:
+                grad.detach_()
+            torch._foreach_zero_(grads)
+        for master in self.masters or ():
+            master.grad = None
 
 
 class Stash:
@@ -254,12 +232,12 @@ class Stash:
         for group in self.groups:
             group.prepare()
 
-    def finish_backward(self, scale: float, found_inf: Tensor, inverse: Tensor) -> None:
+    def finish_backward(self, found_inf: Tensor, inverse: Tensor) -> None:
         for group in self.groups:
-            found = group.found()
+            found = group.gather()
             if self.properties.combine_ddp:
                 self._average(group.tensors(found))
-            group.finish(scale, found, found_inf, inverse)
+            group.finish(found, found_inf, inverse)
 
     def _average(self, gradients: list[Tensor]) -> None:
         """Averages flat gradients over all processes, in pieces whose transfers overlap."""
@@ -299,6 +277,9 @@ def _wrap_step(optimizer: torch.optim.Optimizer) -> None:
             stash.skip_next_step = False
             _drop_gradients(stash)
             return None
+        if stash.properties.check_combined_tensors:
+            for group in stash.groups:
+                group.check_parts()
         with _amp_state.without_casts():
             result = original(*args, **kwargs) if closure is None else original(closure, *args, **kwargs)
         with torch.no_grad():
@@ -328,11 +309,8 @@ def _wrap_zero_grad(optimizer: torch.optim.Optimizer) -> None:
     @functools.wraps(original)
     def zero_grad(set_to_none: bool = True) -> None:
         stash = owner()._amp_stash
-        combined = stash.properties.combine_grad
         for group in stash.groups:
-            group.zero(set_to_none and not combined)
-            for master in group.masters or ():
-                master.grad = None
+            group.zero(set_to_none)
         grouped = {id(p) for group in stash.groups for p in group.steps}
         for group in owner().param_groups:
             for param in group["params"]:

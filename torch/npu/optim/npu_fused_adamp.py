@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
+from torch.nn.functional import cosine_similarity
+
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from .npu_fused_adam import check_adam_options
 from .npu_fused_optim_base import NpuFusedOptimizerBase, Run

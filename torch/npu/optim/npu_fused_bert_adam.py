@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim.optimizer import required
+
+import torch
 
 from .npu_fused_optim_base import NpuFusedOptimizerBase, Run
 

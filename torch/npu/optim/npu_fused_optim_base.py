@@ -70,7 +70,9 @@ class _Pack:
 
     def fits(self) -> bool:
         if self.alone:
-            return all(not can_combine(p) and tuple(p.size()) == s for p, (s, _) in zip(self.params, self.layout.shapes))
+            return all(
+                not can_combine(p) and tuple(p.size()) == s for p, (s, _) in zip(self.params, self.layout.shapes)
+            )
         return self.values.holds(self.params)
 
     def gather(self) -> None:
@@ -82,7 +84,9 @@ class _Pack:
         ]
         for i in strange:
             if self.params[i].grad.layout is not torch.strided:
-                raise RuntimeError("the fused optimizers of npu do not take sparse gradients; use torch.optim.SparseAdam")
+                raise RuntimeError(
+                    "the fused optimizers of npu do not take sparse gradients; use torch.optim.SparseAdam"
+                )
         self.grads.take_values(strange, [self.params[i].grad.detach() for i in strange])
         if self.alone:
             self.values.take_values(range(len(self.params)), [p.detach() for p in self.params])

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import torch
 from torch.optim.optimizer import required
+
+import torch
 
 from .npu_fused_optim_base import NpuFusedOptimizerBase, Run
 
@@ -35,7 +36,13 @@ class NpuFusedSGD(NpuFusedOptimizerBase):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(
             params,
-            {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov},
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+            },
         )
 
     def _state_names(self, group: dict[str, Any]) -> dict[str, float]:
