@@ -476,11 +476,9 @@ class TestMisuse(AmpCase):
         model, optimizer = self.start(opt_level="O1")
         loss = torch.ones(1, device="npu")
         with self.assertRaisesRegex(RuntimeError, "not given to amp.initialize"):
-            with amp.scale_loss(loss, sgd(model.parameters())):
-                pass
+            amp.scale_loss(loss, sgd(model.parameters())).__enter__()
         with self.assertRaisesRegex(RuntimeError, "loss_id=3, but .* num_losses=1"):
-            with amp.scale_loss(loss, optimizer, loss_id=3):
-                pass
+            amp.scale_loss(loss, optimizer, loss_id=3).__enter__()
         with self.assertRaisesRegex(RuntimeError, "takes no closure"):
             optimizer.step(lambda: loss)
         with self.assertRaisesRegex(KeyError, "no loss scaler is called model"):
@@ -488,9 +486,9 @@ class TestMisuse(AmpCase):
 
     def test_an_exception_inside(self):
         model, optimizer = self.start(opt_level="O2", loss_scale=4.0, combine_grad=True)
-        with self.assertRaisesRegex(ValueError, "stop"):
-            with amp.scale_loss(model(batch(0)[0].npu()).sum(), optimizer):
-                raise ValueError("stop")
+        stopped = self.assertRaisesRegex(ValueError, "stop")
+        with stopped, amp.scale_loss(model(batch(0)[0].npu()).sum(), optimizer):
+            raise ValueError("stop")
         self.train(model, optimizer, 2)
 
     def test_other_parts(self):

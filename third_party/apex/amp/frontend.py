@@ -58,8 +58,8 @@ opt_levels: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "O2": (
         "O2:  FP16 training with FP32 batchnorm and FP32 master weights.",
-        "The model is cast to half precision but for batch norms, and casts what it is given; the optimizer steps fp32\n"
-        "master weights, which are then copied to the model.",
+        "The model is cast to half precision but for batch norms, and casts what it is given; the optimizer steps\n"
+        "fp32 master weights, which are then copied to the model.",
         {
             "cast_model_type": torch.float16,
             "patch_torch_functions": False,

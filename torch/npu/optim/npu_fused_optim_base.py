@@ -70,9 +70,8 @@ class _Pack:
 
     def fits(self) -> bool:
         if self.alone:
-            return all(
-                not can_combine(p) and tuple(p.size()) == s for p, (s, _) in zip(self.params, self.layout.shapes)
-            )
+            shapes = [shape for shape, _ in self.layout.shapes]
+            return not any(map(can_combine, self.params)) and [tuple(p.size()) for p in self.params] == shapes
         return self.values.holds(self.params)
 
     def gather(self) -> None:
@@ -314,7 +313,7 @@ def npu_fused_clip_grad_norm_(optimizer: torch.optim.Optimizer, max_norm: float,
 
     Args:
         optimizer (Optimizer): a fused optimizer, or one that ``amp.initialize(..., combine_grad=True)`` has taken:
-            then it is a few operators whatever the number of parameters. Any other one is clipped parameter by parameter.
+            then it is a few operators whatever the number of parameters. Any other is clipped parameter by parameter.
         max_norm (float): what the norm may be; norm_type (float, optional): p of the norm. Default: 2.
 
     Returns the norm before clipping, a 0-d tensor.

@@ -12,7 +12,7 @@ def npu_combine_tensors(list_of_tensor: Sequence[Tensor], require_copy_value: bo
     r"""Makes the tensors' memory parts of one flat tensor, one behind the other, and returns that.
 
     Args:
-        list_of_tensor (list): of one dtype on one device, dense, in no private format; each keeps its shape and strides.
+        list_of_tensor (list): of one dtype on one device, dense, in no private format; each keeps shape and strides.
         require_copy_value (bool, optional): the tensors keep their values; else they become zeros. Default: True.
 
     Returns a 1-D tensor as large as all of them together, or None for an empty list.
@@ -57,7 +57,8 @@ def get_part_combined_tensor(combined_tensor: Tensor | None, index: int, size: i
         return None
     if index < 0 or size < 0 or index + size > combined_tensor.numel():
         raise RuntimeError(
-            f"get_part_combined_tensor: elements {index} to {index + size} of a tensor that has {combined_tensor.numel()}"
+            f"get_part_combined_tensor: elements {index} to {index + size} of a tensor that has "
+            f"{combined_tensor.numel()}"
         )
     return combined_tensor.narrow(0, index, size)
 
