@@ -8,7 +8,7 @@ cd "$ROOT"
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 export VENV_DIR=$WORK/venv BUILD_DIR=$WORK/build DIST_DIR=$WORK/dist
-KERNEL=$(find aten/src/ATen/native/npu -maxdepth 1 -name "*Kernel.cpp" -printf "%s %p\n" | sort -rn | head -1 | cut -d" " -f2)
+KERNEL=$(find aten/src/ATen/native/npu -name "*Kernel.cpp" -printf "%s %p\n" | sort -rn | head -1 | cut -d" " -f2)
 TEST=test/test_npu/test_network_ops/test_div.py
 
 load() { cut -d' ' -f1 /proc/loadavg; }

@@ -19,14 +19,10 @@ import zipfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools", "ms_fmk_transplt"))
 
-import ms_fmk_transplt  # noqa: E402
-
-ms_fmk_transplt.load_transplant()
-
-from npu_transplant.convert import Converter  # noqa: E402
-from npu_transplant.records import FileReport  # noqa: E402
-from npu_transplant.source import Source  # noqa: E402
-from npu_transplant.unit import Options  # noqa: E402
+from transplant.convert import Converter  # noqa: E402
+from transplant.records import FileReport  # noqa: E402
+from transplant.source import Source  # noqa: E402
+from transplant.unit import Options  # noqa: E402
 
 PACKAGES = (
     "timm", "segmentation-models-pytorch", "torchvision", "transformers", "lightning", "ultralytics", "kornia",

@@ -33,7 +33,7 @@ from npu_entries import EntryError, _Reader, load_entries  # noqa: E402
 from npu_operator import Operator, from_schema, from_upstream  # noqa: E402
 
 KERNELS = Path("aten/src/ATen/native/npu")
-SIMULATOR = Path("third_party/acl/sim/ops")
+SIMULATOR = Path("simulator/ops")
 TESTS = Path("test/test_npu/test_network_ops")
 # Where an operator of the fork's own is attached to torch, documented, and traced with fake tensors.
 ATTACHED = Path("torch/npu/_custom_ops.py")
@@ -70,7 +70,7 @@ def camel(name: str) -> str:
 def simulator_has(root: Path, ir: str) -> bool:
     """Whether some file of the simulator defines the type: every definition is a macro with the type first."""
     pattern = re.compile(rf"\b[A-Z][A-Z0-9_]*\(\s*{ir}\s*[,)]")
-    return any(pattern.search(path.read_text()) for path in sorted((root / SIMULATOR).glob("*.cpp")))
+    return any(pattern.search(path.read_text()) for path in sorted((root / SIMULATOR).rglob("*.cpp")))
 
 
 def check_upstream(reader: _Reader, name: str) -> str:
@@ -252,24 +252,20 @@ def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path,
             raise Refused(f"{path} exists already; remove it or choose another name")
         files[path] = text
 
-    part = KERNELS / (
-        args.part or ("npu_native_functions_custom.yaml" if operator.own else "npu_native_functions.yaml")
-    )
-    if not re.fullmatch(r"npu_native_functions\w*\.yaml", part.name) or part.parent != KERNELS:
-        raise Refused(
-            f"--part {args.part}: the operator table's files are called npu_native_functions_<part>.yaml, "
-            "without a folder"
-        )
+    families = sorted(path.parent.name for path in (root / KERNELS).glob("*/npu_native_functions.yaml"))
+    if args.family not in families:
+        raise Refused(f"--family {args.family}: the families are {', '.join(families)}")
+    part = KERNELS / args.family / "npu_native_functions.yaml"
     before = (root / part).read_text() if (root / part).is_file() else ""
     section, entry = texts.table_entry(operator)
     files[part] = with_entry(before, section, entry)
     if operator.own:
-        create(KERNELS / f"{camel(operator.base.removeprefix('npu_'))}Kernel.cpp", texts.kernel(operator))
+        create(KERNELS / args.family / f"{camel(operator.base.removeprefix('npu_'))}Kernel.cpp", texts.kernel(operator))
         files[ATTACHED] = with_method((root / ATTACHED).read_text(), operator.base)
         files[DOCUMENTED] = with_text((root / DOCUMENTED).read_text(), texts.documentation(operator))
         files[SAMPLED] = with_sample((root / SAMPLED).read_text(), texts.sample(operator))
     if operator.new_ir:
-        create(SIMULATOR / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
+        create(SIMULATOR / args.family / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
     create(TESTS / f"test_{operator.base}.py", texts.test(operator))
     for path, text in files.items():
         if path.suffix == ".py":
@@ -319,7 +315,9 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         help="npu_*: gradient of a tensor argument (the first), over grad, result and the arguments' names",
     )
-    parser.add_argument("--part", metavar="FILE", help="the file of the operator table that gets the entry")
+    parser.add_argument(
+        "--family", default="elementwise", help="the drawer that gets entry, kernel and device operator (%(default)s)"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: this one)")
     parser.add_argument("--dry-run", action="store_true", help="show what would be written")
     args = parser.parse_args(argv)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKDOWN = ROOT / "docs" / "operators.md"
-JSON = ROOT / "torch" / "npu" / "transplant" / "operators.json"
+JSON = ROOT / "tools" / "ms_fmk_transplt" / "transplant" / "operators.json"
 
 LEVELS = ("native", "composite", "fallback", "missing")
 WHAT = {
@@ -229,7 +229,7 @@ def judge(name: str, content: dict) -> str | None:
     if name.startswith("npu::") or re.match(r"(torch\.)?_?npu_", name):
         return content["npu_ops"].get(re.split(r"::|\.", name)[1 if "::" in name or name.startswith("torch.") else 0])
     if name.startswith("torch."):
-        from torch.npu.transplant.operators import Operators
+        from torch.tools.ms_fmk_transplt.transplant.operators import Operators
 
         found = Operators.from_content(content).judge(name)
         return found.support if found else "native"

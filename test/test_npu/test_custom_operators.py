@@ -197,7 +197,7 @@ class BadLibraryTest(Scratch):
     def test_existing_type(self):
         source = self.folder / "again.cpp"
         source.write_text(
-            "#include <acl/sim/exec/custom_op.h>\n"
+            "#include <simulator/custom_op.h>\n"
             "static void f(acl_sim::OpContext&) {}\n"
             'SIM_CUSTOM_OPS(ops) { ops.add("Add").inputs(2).run(f); }\n'
         )

@@ -282,7 +282,7 @@ class TestDeclarations(TestCase):
             source = Path(folder) / "npu"
             source.mkdir()
             (source / "Kernel.cpp").write_text("Tensor known(const Tensor& self) { return self; }\n")
-            (source / "npu_native_functions_custom.yaml").write_text("custom:\n" + entries)
+            (source / "npu_native_functions.yaml").write_text("custom:\n" + entries)
             error = io.StringIO()
             with contextlib.redirect_stderr(error):
                 status = main(["--output-dir", f"{folder}/out", "--source", str(source)])
@@ -304,7 +304,7 @@ class TestDeclarations(TestCase):
         ):
             status, error, _ = self.generate(good + entry)
             self.assertEqual(status, 1, entry)
-            self.assertRegex(error, "npu_native_functions_custom.yaml:" + words)
+            self.assertRegex(error, "npu_native_functions.yaml:" + words)
 
 
 if __name__ == "__main__":

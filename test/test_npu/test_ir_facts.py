@@ -118,7 +118,7 @@ class TestIrFacts(unittest.TestCase):
         literal = re.compile(r'Name\(\s*"(\w+)"\s*\)|Name\([^()"]*\? "(\w+)" : "(\w+)"\)')
         listed = re.compile(r"\b(?:ir|type): ([A-Z]\w*)")
         issued = set()
-        for path in [*KERNELS.rglob("*.cpp"), *KERNELS.glob("*.yaml")]:
+        for path in [*KERNELS.rglob("*.cpp"), *KERNELS.rglob("*.yaml")]:
             text = path.read_text()
             if path.suffix == ".yaml":
                 text = re.sub(r"#.*", "", text)

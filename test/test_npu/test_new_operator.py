@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools" / "codegen"))
 import new_operator  # noqa: E402
 from npu_entries import load_entries  # noqa: E402
 
-COPIED = ("aten/src/ATen/native/npu", "third_party/acl/sim/ops")
+COPIED = ("aten/src/ATen/native/npu", "simulator/ops")
 SOFT_CLIP = (
     "npu_soft_clip",
     "--schema=(Tensor self, float limit=1.0) -> Tensor",
@@ -74,9 +74,9 @@ class NewOperatorTest(unittest.TestCase):
         self.assertEqual(
             set(changed),
             {
-                "aten/src/ATen/native/npu/npu_native_functions_custom.yaml",
-                "aten/src/ATen/native/npu/SoftClipKernel.cpp",
-                "third_party/acl/sim/ops/soft_clip.cpp",
+                "aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml",
+                "aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp",
+                "simulator/ops/elementwise/soft_clip.cpp",
                 "torch/npu/_custom_ops.py",
                 "torch/npu/_custom_op_texts.py",
                 "test/test_npu/test_custom_registry.py",
@@ -85,10 +85,10 @@ class NewOperatorTest(unittest.TestCase):
         )
         entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
         self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
-        kernel = changed["aten/src/ATen/native/npu/SoftClipKernel.cpp"]
+        kernel = changed["aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp"]
         self.assertIn('cmd.Name("SoftClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
         self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
-        simulator = changed["third_party/acl/sim/ops/soft_clip.cpp"]
+        simulator = changed["simulator/ops/elementwise/soft_clip.cpp"]
         self.assertIn("SIM_OP(SoftClip).inputs(2).dtypes(kFloatTypes).run(soft_clip);", simulator)
         self.assertIn('    "npu_soft_clip",\n', changed["torch/npu/_custom_ops.py"])
         self.assertIn('    "npu_soft_clip": Doc(\n', changed["torch/npu/_custom_op_texts.py"])
@@ -102,24 +102,25 @@ class NewOperatorTest(unittest.TestCase):
     def test_own_reduction_and_several_tensors(self):
         changed = self.made(
             "npu_weighted_sum",
+            "--family=reduction",
             "--schema=(Tensor self, Tensor weight, int[1] dim, bool keepdim=False) -> Tensor",
             "--compute=at::sum_out(y, x * x1, dim, keepdim)",
             "--reference=(self * weight).sum(dim, keepdim)",
         )
-        kernel = changed["aten/src/ATen/native/npu/WeightedSumKernel.cpp"]
+        kernel = changed["aten/src/ATen/native/npu/reduction/WeightedSumKernel.cpp"]
         self.assertIn("shape_from_dim_mask(self, mask, keepdim)", kernel)
         self.assertIn('.Attr("dim", dim).Attr("keepdim", keepdim)', kernel)
-        self.assertIn('.attrs({"dim:ints", "keepdim:bool"})', changed["third_party/acl/sim/ops/weighted_sum.cpp"])
+        self.assertIn('.attrs({"dim:ints", "keepdim:bool"})', changed["simulator/ops/reduction/weighted_sum.cpp"])
         self.assertIn("npu_weighted_sum", load_entries(self.root / COPIED[0]).summary()["custom"])
 
     def test_ir_operator_that_the_device_has(self):
         changed = self.made("npu_root", "--ir=Sqrt", "--reference=self.sqrt()")
-        self.assertFalse([name for name in changed if name.startswith("third_party")])
+        self.assertFalse([name for name in changed if name.startswith("simulator")])
 
     def test_upstream_operators(self):
         """Each form of an operator without an entry becomes one: the entries are taken out of the copy first."""
         for name in ("special_airy_ai", "roll"):
-            for path in (self.root / COPIED[0]).glob("*.yaml"):
+            for path in (self.root / COPIED[0]).rglob("*.yaml"):
                 lines = path.read_text().split("\n")
                 kept = [
                     line
@@ -131,18 +132,18 @@ class NewOperatorTest(unittest.TestCase):
                 ]
                 path.write_text("\n".join(kept))
             changed = self.made(name, f"--ir={name.title().replace('_', '')}ForTest")
-            self.assertIn("SIM_ATEN(", next(text for file, text in changed.items() if "sim/ops" in file))
+            self.assertIn("SIM_ATEN(", next(text for file, text in changed.items() if "simulator/ops" in file))
             summary = load_entries(self.root / COPIED[0]).summary()
             self.assertIn(name, summary["ir_ops"])
 
     def test_same_again(self):
         self.made(*SOFT_CLIP)
-        self.refused(r"npu_soft_clip exists already: npu_native_functions_custom.yaml:\d+", *SOFT_CLIP)
+        self.refused(r"npu_soft_clip exists already: elementwise/npu_native_functions.yaml:\d+", *SOFT_CLIP)
 
     def test_refused(self):
         schema = "--schema=(Tensor self) -> Tensor"
         cases = [
-            (r"exp(\.out)? has a kernel already: npu_native_functions.yaml:\d+", "exp"),
+            (r"exp(\.out)? has a kernel already: elementwise/npu_native_functions.yaml:\d+", "exp"),
             (r"no operator special_airy; did you mean .*special_airy_ai", "special_airy"),
             (r"several overloads, name one of them: add.Tensor, add.Scalar", "add"),
             (r"needs no kernel: upstream composes it", "max_pool2d"),
@@ -158,8 +159,8 @@ class NewOperatorTest(unittest.TestCase):
             (r"return one new tensor", "npu_cube", "--schema=(Tensor self) -> (Tensor, Tensor)"),
             (r"beyond this tool", "npu_cube", "--schema=(Tensor self, str mode) -> Tensor"),
             (r"--schema is for operators of the fork's own", "exp", schema),
-            (r"called npu_native_functions_<part>.yaml", "npu_root", "--ir=Sqrt", "--reference=self", "--part=x.yaml"),
-            (r"without a folder", "npu_root", "--ir=Sqrt", "--reference=self", "--part=../npu_native_functions_x.yaml"),
+            (r"--family custom: the families are activation, ", "npu_root", "--ir=Sqrt", "--reference=self", "--family=custom"),
+            (r"--family ../x: the families are ", "npu_root", "--ir=Sqrt", "--reference=self", "--family=../x"),
             (r"no operator nope\. An", "nope"),
         ]
         made = ("npu_cube", "--ir=Cube", "--reference=self ** 3")

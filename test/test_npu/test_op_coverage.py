@@ -24,7 +24,7 @@ class TestOpCoverage(TestCase):
         return done.returncode, done.stdout
 
     def setUp(self):
-        self.content = json.loads((ROOT / "torch" / "npu" / "transplant" / "operators.json").read_text())
+        self.content = json.loads((ROOT / "tools" / "ms_fmk_transplt" / "transplant" / "operators.json").read_text())
 
     def poor(self):
         names = [name for name, op in self.content["ops"].items() if op["support"] in ("fallback", "missing")]

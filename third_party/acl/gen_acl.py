@@ -235,7 +235,7 @@ def make_sim_api(functions: list[Function]) -> str:
 
 
 def make_sim_entry(functions: list[Function]) -> str:
-    lines = [NOTE + '#include "acl_functions.h"', '#include "sim_api.h"', '#include "runtime/guard.h"', ""]
+    lines = [NOTE + '#include "acl_functions.h"', '#include "sim_api.h"', '#include "core/guard.h"', ""]
     lines += ["#pragma GCC visibility push(default)", 'extern "C" {']
     for f in functions:
         if f.variadic:

@@ -5,7 +5,7 @@
 The format of the YAML files is described at the top of npu_native_functions.yaml. Written are
     NPUNativeFunctions.h      declarations of the hand-written kernels
     GeneratedKernels_N.cpp    kernels of the one-operator entries, with their registrations
-    GeneratedAten.cpp         registrations of the operators that the boxed kernel of frame/AtenOp.h serves
+    GeneratedAten.cpp         registrations of the operators that the boxed kernel of frame/registration/AtenOp.h serves
     RegisterNPU.cpp           registrations of the hand-written kernels
     NPUCustomFunctions.h      declarations of the functions behind operators that upstream does not have
     RegisterNPUCustom.cpp     schemas and registrations of those operators

@@ -138,7 +138,7 @@ def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
     checks = {op.name: device_check(op.name, op.schema) for op in ops if "kernel" in op.functions}
     lines = [
         header,
-        "#include <ATen/native/npu/frame/SameDevice.h>",
+        "#include <ATen/native/npu/frame/registration/SameDevice.h>",
         "#include <NPUCustomFunctions.h>",
         "#include <torch/library.h>",
         "",

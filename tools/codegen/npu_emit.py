@@ -230,7 +230,7 @@ def emit_kernels(ops: list[IrOp]) -> str:
     out = [HEADER]
     out += [f"#include <ATen/ops/{root}_meta.h>" for root in roots]
     out += [
-        "#include <ATen/native/npu/frame/Generated.h>",
+        "#include <ATen/native/npu/frame/registration/Generated.h>",
         "#include <torch/library.h>",
         "",
         "namespace at::native::npu {",
@@ -293,8 +293,8 @@ def emit_registrations(table: Table) -> str:
         checks[name] = [c for c in (upstream_device_check(f), dtype_check(f, table.refused.get(name))) if c]
     lines = [
         HEADER,
-        "#include <ATen/native/npu/frame/Dtype.h>",
-        "#include <ATen/native/npu/frame/SameDevice.h>",
+        "#include <ATen/native/npu/frame/inference/Dtype.h>",
+        "#include <ATen/native/npu/frame/registration/SameDevice.h>",
         "#include <NPUNativeFunctions.h>",
         "#include <torch/library.h>",
         "",
@@ -319,7 +319,7 @@ def emit_registrations(table: Table) -> str:
 
 def emit_aten_ops(table: Table) -> str:
     rules = sorted({op.rule for op in table.aten_ops if op.rule})
-    lines = [HEADER, "#include <ATen/native/npu/frame/AtenOp.h>", "", "namespace at::native::npu {", ""]
+    lines = [HEADER, "#include <ATen/native/npu/frame/registration/AtenOp.h>", "", "namespace at::native::npu {", ""]
     lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
     checks = sorted({op.check for op in table.aten_ops if op.check})
     lines += [f"void {check}(const AtenArguments& arguments);" for check in checks]

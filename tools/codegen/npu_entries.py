@@ -1,4 +1,4 @@
-"""Reads npu_native_functions*.yaml and checks every entry against upstream's schemas."""
+"""Reads the families' npu_native_functions.yaml and checks every entry against upstream's schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_custom import CustomError, CustomOp, read_custom
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFunctionsGroup, OptionalType, Type
 
-# Output rules of frame/MetaRules.h for groups that upstream has no meta function for.
+# Output rules of frame/inference/MetaRules.h for groups that upstream has no meta function for.
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
 DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
@@ -208,13 +208,13 @@ class _Reader:
     def _defined_names(self) -> set[str]:
         """Every name that is followed by a parenthesis in a kernel file: what a `kernels` entry may name."""
         names: set[str] = set()
-        for file in [*self.source.glob("*.cpp"), *self.source.glob("frame/*.cpp")]:
+        for file in sorted(self.source.rglob("*.cpp")):
             names.update(re.findall(r"\b(\w+)\(", file.read_text()))
         return names
 
     def _shape_rules(self) -> tuple[str, ...]:
         """The classes of frame/*Rules.h that state shapes only, as upstream's plain meta functions do."""
-        texts = [file.read_text() for file in sorted(self.source.glob("frame/*Rules.h"))]
+        texts = [file.read_text() for file in sorted(self.source.rglob("*Rules.h"))]
         return tuple(name for text in texts for name in re.findall(r"struct (\w+) : at::impl::MetaBase", text))
 
     def claim(self, overload: str, where: str) -> None:
@@ -391,45 +391,46 @@ class _Reader:
 
 
 def load_entries(source: Path, native_functions: Path | None = None) -> Table:
-    """Reads all YAML files of `source`; raises EntryError for the first wrong entry."""
+    """Reads all tables in and below `source`; raises EntryError for the first wrong entry."""
     reader = _Reader(source, native_functions)
     table = Table()
     refused: list[tuple[Any, str]] = []
-    for path in sorted(source.glob("npu_native_functions*.yaml")):
+    for path in sorted(source.rglob("npu_native_functions*.yaml")):
+        name = path.relative_to(source).as_posix()
         try:
             with path.open() as stream:
                 loader = _LineLoader(stream)
-                loader.name = path.name
+                loader.name = name
                 content = loader.get_single_data() or {}
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark else 1
-            raise EntryError(f"{path.name}:{line}: not YAML: {getattr(error, 'problem', error)}") from error
+            raise EntryError(f"{name}:{line}: not YAML: {getattr(error, 'problem', error)}") from error
         for key in content:
             if not key.startswith("__") and key not in SECTIONS:
-                raise EntryError(f"{path.name}:{content['__lines__'][key]}: unknown section `{key}`")
+                raise EntryError(f"{name}:{content['__lines__'][key]}: unknown section `{key}`")
         for entry in content.get("ir_ops") or []:
             line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["ir_ops"]
-            table.ir_ops.append(reader.ir_op(entry, f"{path.name}:{line}"))
+            table.ir_ops.append(reader.ir_op(entry, f"{name}:{line}"))
         for entry in content.get("aten_ops") or []:
             line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["aten_ops"]
-            table.aten_ops.append(reader.aten_op(entry, f"{path.name}:{line}"))
+            table.aten_ops.append(reader.aten_op(entry, f"{name}:{line}"))
         for overload in content.get("outs") or []:
-            table.outs.append(reader.give(overload, f"{path.name}:{content['__lines__']['outs']}"))
+            table.outs.append(reader.give(overload, f"{name}:{content['__lines__']['outs']}"))
         kernels = content.get("kernels") or {}
         for overload, symbol in kernels.items():
             if overload not in ("__line__", "__lines__"):
-                table.kernels.append(reader.kernel(overload, symbol, f"{path.name}:{kernels['__lines__'][overload]}"))
+                table.kernels.append(reader.kernel(overload, symbol, f"{name}:{kernels['__lines__'][overload]}"))
         for entry in content.get("custom") or []:
             line = entry.get("__line__", 1) if isinstance(entry, dict) else content["__lines__"]["custom"]
-            table.custom.append(reader.custom(entry, path.name, line))
+            table.custom.append(reader.custom(entry, name, line))
         for overload in content.get("composites") or []:
             if overload not in reader.functions:
                 line = content["__lines__"]["composites"]
-                raise EntryError(f"{path.name}:{line}: upstream has no overload `{overload}`")
+                raise EntryError(f"{name}:{line}: upstream has no overload `{overload}`")
             table.composites.append(overload)
         for item in content.get("refused") or []:
-            refused.append((item, f"{path.name}:{item.get('__line__', 1) if isinstance(item, dict) else 1}"))
+            refused.append((item, f"{name}:{item.get('__line__', 1) if isinstance(item, dict) else 1}"))
     for item, where in refused:
         for overload, dtypes in reader.refusals(item, where).items():
             if overload in table.refused:

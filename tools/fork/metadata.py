@@ -13,7 +13,7 @@ BUILD_NOTE = f"{DIST_INFO}/ascend_build.json"
 # What the optional tools import; a plain installation goes without.
 NPU_TOOLS = ("h5py", "libcst", "openpyxl", "rich", "matplotlib")
 # Commands of the NPU back end, beside the base's own.
-NPU_COMMANDS = {"ms_fmk_transplt": "torch.npu.transplant.cli:main"}
+NPU_COMMANDS = {"ms_fmk_transplt": "torch.tools.ms_fmk_transplt.transplant.cli:main"}
 
 
 def read_bytes(content: Content) -> bytes:

@@ -23,7 +23,8 @@ _RULES = [
     ("third_party/acl/inc", "torch/include", ("*.h",), ()),
     ("third_party/hccl/inc", "torch/include", ("*.h",), ()),
     # What a library of custom operators for the simulator includes.
-    ("third_party/acl/sim", "torch/include/acl/sim", ("exec/op.h", "exec/custom_op.h", "runtime/error.h"), ()),
+    ("simulator", "torch/include/simulator", ("custom_op.h", "exec/definition/op.h", "core/error.h"), ()),
+    ("tools/ms_fmk_transplt", "torch/tools/ms_fmk_transplt", ("ms_fmk_transplt.py", "transplant/*"), ()),
     ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
 ]
 # Only where the switch is on.

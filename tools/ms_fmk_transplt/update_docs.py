@@ -1,21 +1,17 @@
 # Writes the API table into docs/porting.md, between its two markers; the tests check that it is up to date.
 """python tools/ms_fmk_transplt/update_docs.py"""
 
-import importlib
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-import ms_fmk_transplt
+from transplant import api_table
 
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "porting.md")
 BEGIN, END = "<!-- API table: begin (tools/ms_fmk_transplt/update_docs.py writes it) -->\n", "<!-- API table: end -->\n"
 
 
 def main() -> int:
-    ms_fmk_transplt.load_transplant()
-    table = importlib.import_module("npu_transplant.api_table").markdown()
+    table = api_table.markdown()
     with open(DOCS, encoding="utf-8") as file:
         head, _, rest = file.read().partition(BEGIN)
     _, _, tail = rest.partition(END)

@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 import torch
 import torch.npu
 
-from .transplant import api_table
+from . import _api_table as api_table
 
 _DEVICE = re.compile(r"cuda(:\d+)?")
 _BACKENDS = re.compile(r"\bcuda:|\bnccl\b")

@@ -1,8 +1,8 @@
 // Two operators outside of PyTorch, each one or two Ascend IR operators issued through OpCommand. Only what is used is
 // included: torch/extension.h would double the time to compile.
 
-#include <ATen/native/npu/frame/DeviceOf.h>
-#include <ATen/native/npu/frame/OpCommand.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 

@@ -1,7 +1,7 @@
 // The IR operator LogCosh for the simulated device; a card gets its own from CANN's custom operator tools.
 // log(cosh(x)) = |x| + log1p(exp(-2|x|)) - log(2), which never overflows.
 
-#include <acl/sim/exec/custom_op.h>
+#include <simulator/custom_op.h>
 
 #include <cmath>
 

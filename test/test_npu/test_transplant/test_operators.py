@@ -65,7 +65,7 @@ class OperatorsTest(TransplantCase):
 
     def test_shipped_list(self):
         operators = tool("operators")
-        shipped = os.path.join(ROOT, "torch", "npu", "transplant", "operators.json")
+        shipped = os.path.join(ROOT, "tools", "ms_fmk_transplt", "transplant", "operators.json")
         self.assertEqual(os.path.realpath(operators.default_path()), os.path.realpath(shipped))
         support = operators.load(shipped)
         self.assertIsNone(support.judge("torch.add"))

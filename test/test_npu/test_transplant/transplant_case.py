@@ -13,14 +13,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 SCRIPT = os.path.join(ROOT, "tools", "ms_fmk_transplt", "ms_fmk_transplt.py")
 sys.path.insert(0, os.path.dirname(SCRIPT))
 
-import ms_fmk_transplt  # noqa: E402
-
-ms_fmk_transplt.load_transplant()
-
 
 def tool(module: str):
     """A module of the porting tool, such as ``tool("convert")``."""
-    return importlib.import_module(f"npu_transplant.{module}")
+    return importlib.import_module(f"transplant.{module}")
 
 
 def convert(text, **options):

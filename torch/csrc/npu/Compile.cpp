@@ -1,8 +1,8 @@
 // Bindings of what is about operators as a whole: CANN's compile options, operators that fell back to the CPU, and the
 // simulator's counters of copies and launches.
 
-#include <ATen/native/npu/frame/CompileMode.h>
-#include <ATen/native/npu/frame/Fallback.h>
+#include <ATen/native/npu/frame/command/CompileMode.h>
+#include <ATen/native/npu/frame/registration/Fallback.h>
 #include <acl/acl_op_compiler.h>
 #include <acl/acl_simulator.h>
 #include <acl_loader.h>

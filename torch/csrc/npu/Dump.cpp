@@ -1,6 +1,6 @@
 // Bindings of what watches operators on the device: the dump of operands, and the check for overflows.
 
-#include <ATen/native/npu/frame/OverflowCheck.h>
+#include <ATen/native/npu/frame/command/OverflowCheck.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUFunctions.h>

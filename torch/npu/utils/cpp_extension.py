@@ -54,7 +54,7 @@ def build_simulator_ops(
     r"""Compile operators for the simulated device into ``opp_path/op_impl/simulator/lib<name>.so``; returns the path.
 
     A process that starts with ``ASCEND_CUSTOM_OPP_PATH=opp_path`` has them. The sources include
-    ``<acl/sim/exec/custom_op.h>``, which shows what they look like.
+    ``<simulator/custom_op.h>``, which shows what they look like.
 
     Args:
         sources: one C++ source file, or several.
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=f"Compile operators for the simulated NPU (torch {torch.__version__}).",
     )
     parser.add_argument("opp_path", help="folder for ASCEND_CUSTOM_OPP_PATH, made if it is not there")
-    parser.add_argument("sources", nargs="+", help="C++ sources that include <acl/sim/exec/custom_op.h>")
+    parser.add_argument("sources", nargs="+", help="C++ sources that include <simulator/custom_op.h>")
     parser.add_argument("--name", help="of the library (default: the stem of the first source)")
     args = parser.parse_args(argv)
     try:

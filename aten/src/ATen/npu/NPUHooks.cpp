@@ -2,7 +2,7 @@
 
 #include <ATen/npu/NPUHooks.h>
 
-#include <ATen/native/npu/frame/Resize.h>
+#include <ATen/native/npu/frame/inference/Resize.h>
 #include <ATen/npu/CachingHostAllocator.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <c10/core/DeviceType.h>

@@ -2,7 +2,7 @@
 // New outputs of kernels that serve npu tensors and, for shapes alone, meta tensors.
 
 #include <ATen/core/Generator.h>
-#include <ATen/native/npu/frame/Allocate.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 

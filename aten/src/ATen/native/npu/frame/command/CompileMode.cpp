@@ -1,0 +1,119 @@
+#include <ATen/native/npu/frame/command/CompileMode.h>
+
+#include <acl_loader.h>
+#include <c10/npu/NPUException.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace at::native::npu {
+
+namespace detail {
+std::atomic<CompileModes> compile_modes{CompileModes::kUnread};
+}  // namespace detail
+
+namespace {
+
+std::string upper(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+struct Modes {
+  std::mutex mutex;
+  bool read = false;
+  bool fuzzy = false;            // for operators that are in neither set
+  std::set<std::string> exact;   // IR types
+  std::set<std::string> ranges;  // IR types in upper case
+};
+
+Modes& modes() {
+  static auto* value = new Modes;  // the queue's thread may outlive static destruction
+  return *value;
+}
+
+std::string trimmed(const std::string& line) {
+  const auto end = std::min(line.find('#'), line.size());
+  const auto first = line.find_first_not_of(" \t\r");
+  if (first >= end) return "";
+  return line.substr(first, line.find_last_not_of(" \t\r", end - 1) - first + 1);
+}
+
+void set_flag(bool fuzzy) {
+  NPU_CHECK(c10::npu::acl::aclopSetCompileFlag(fuzzy ? ACL_OP_COMPILE_FUZZ : ACL_OP_COMPILE_DEFAULT));
+}
+
+// Operators that scripts know by their aten name, where the IR operator has another.
+void add_range_operator(std::set<std::string>& ranges, const std::string& name) {
+  if (name == "DIV") ranges.insert("REALDIV");
+  if (name == "EQ") ranges.insert("EQUAL");
+  if (name == "MASKFILL") ranges.insert("MASKEDFILL");
+  ranges.insert(name);
+}
+
+// The caller holds the lock.
+void read_environment(Modes& m) {
+  if (m.read) return;
+  const char* listed = std::getenv("DYNAMIC_OP");
+  for (std::string rest = listed ? listed : ""; !rest.empty();) {
+    const auto end = rest.find('#');
+    if (end != 0) add_range_operator(m.ranges, upper(rest.substr(0, end)));
+    rest = end == std::string::npos ? "" : rest.substr(end + 1);
+  }
+  if (const char* path = std::getenv("DISABLE_DYNAMIC_PATH"); path && *path) {
+    std::ifstream file(path);
+    TORCH_CHECK_VALUE(file, "Environment variable DISABLE_DYNAMIC_PATH: cannot read the file '", path,
+                      "'; it lists the operators that are compiled for exact shapes, one per line");
+    for (std::string line; std::getline(file, line);) {
+      if (const auto name = trimmed(line); !name.empty()) m.exact.insert(name);
+    }
+  }
+  const char* enabled = std::getenv("DYNAMIC_COMPILE_ENABLE");
+  if (!m.fuzzy && enabled && std::strtol(enabled, nullptr, 10) != 0) {
+    m.fuzzy = true;
+    set_flag(true);
+  }
+  m.read = true;
+}
+
+// The caller holds the lock.
+void publish(const Modes& m) {
+  const bool differ = m.fuzzy ? !m.exact.empty() : !m.ranges.empty();
+  detail::compile_modes.store(differ ? detail::CompileModes::kByOperator : detail::CompileModes::kAlike,
+                              std::memory_order_relaxed);
+}
+
+}  // namespace
+
+detail::CompileModeOf::CompileModeOf(const char* ir) : lock_(modes().mutex) {
+  auto& m = modes();
+  if (!m.read) {
+    read_environment(m);
+    publish(m);
+  }
+  const bool own = m.fuzzy ? m.exact.count(ir) == 0 : m.ranges.count(upper(ir)) != 0;
+  if (own != m.fuzzy) {
+    set_flag(own);
+    changed_ = true;
+  }
+}
+
+detail::CompileModeOf::~CompileModeOf() {
+  // A flag that ACL took a moment ago is taken again; an error here has nobody to go to.
+  if (changed_) c10::npu::acl::aclopSetCompileFlag(modes().fuzzy ? ACL_OP_COMPILE_FUZZ : ACL_OP_COMPILE_DEFAULT);
+}
+
+void set_fuzzy_compile(bool on) {
+  auto& m = modes();
+  std::lock_guard<std::mutex> lock(m.mutex);
+  read_environment(m);
+  set_flag(on);
+  m.fuzzy = on;
+  publish(m);
+}
+
+}  // namespace at::native::npu

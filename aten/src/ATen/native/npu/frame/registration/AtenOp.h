@@ -1,0 +1,75 @@
+#pragma once
+// Kernels of operators that are one IR operator with the operands of the aten overload itself: `aten_ops` and `outs` in
+// the operator table. One boxed function serves them all.
+//
+// Note [Aten operators]
+// Operands follow from the schema. Arguments in order, without those that are out= tensors, devices, layouts, memory
+// formats and pin_memory: a tensor is an input; a list of tensors is an attribute of its name, 1 for each tensor given
+// and 0 for each that is not, and its tensors as inputs; a number is a host input (attributes are fp32), a list of them
+// an attribute of its name, how many, and as many inputs; int, bool, str, dtype and their lists are attributes, left
+// out if None; a generator is a host input of two int64, seed and offset. Outputs are first the arguments that are
+// written to (those that are no out= tensors are inputs, too), then the results.
+//
+// Shapes and dtypes of the results come from upstream's meta kernel, called with meta tensors and remembered for the
+// next call with such arguments; or, for operators without one, from a rule that the table names.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <c10/util/DimVector.h>
+#include <torch/library.h>
+
+#include <string_view>
+#include <vector>
+
+namespace at::native::npu {
+
+// What a result is; without strides: contiguous. Undefined results have dtype Undefined.
+struct OutputSpec {
+  ScalarType dtype = ScalarType::Undefined;
+  DimVector sizes;
+  DimVector strides;
+};
+using OutputSpecs = std::vector<OutputSpec>;
+
+// The arguments of one call, by name.
+class AtenArguments {
+ public:
+  AtenArguments(const c10::FunctionSchema& schema, const c10::IValue* values) : schema_(schema), values_(values) {}
+  const c10::IValue& operator[](std::string_view name) const;
+  const Tensor& tensor(std::string_view name) const { return (*this)[name].toTensor(); }
+  // Shape and dtype of an argument.
+  OutputSpec like(std::string_view name) const;
+
+ private:
+  const c10::FunctionSchema& schema_;
+  const c10::IValue* values_;
+};
+
+using OutputRule = OutputSpecs (*)(const AtenArguments&);
+// Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
+using ArgumentCheck = void (*)(const AtenArguments&);
+
+struct AtenEntry {
+  const char* overload;
+  const char* ir;
+  DtypeMask dtypes = kDtypeAny;  // of the first tensor
+  OutputRule rule = nullptr;     // nullptr: upstream's meta kernel
+  // Of out= overloads without a rule: the overload that tells the dtypes of the results; and whether out= tensors of
+  // others are refused, as structured operators do, instead of cast to.
+  const char* functional = nullptr;
+  bool exact = false;
+  ArgumentCheck check = nullptr;
+};
+
+// Registers the boxed kernel for an overload of aten.
+void register_aten_op(torch::Library& library, const AtenEntry& entry);
+
+// Registers an out= overload that computes by the functional one and copies. `exact`: other dtypes are refused, as
+// structured operators do, instead of cast.
+void register_give(torch::Library& library, const char* overload, const char* functional, bool exact);
+
+// The results of upstream's meta kernel.
+OutputSpecs meta_outputs(const c10::OperatorHandle& op, const c10::IValue* values);
+
+}  // namespace at::native::npu

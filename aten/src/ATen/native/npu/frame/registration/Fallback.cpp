@@ -1,0 +1,236 @@
+// The boxed fallback.
+
+#include <ATen/native/npu/frame/registration/Fallback.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+namespace at::native::npu {
+
+namespace {
+
+// Note [Fallback]
+// Arguments go to the CPU, results come back. What must not happen silently:
+// - a view: its result would not share memory with its base. Refused.
+// - random numbers: they would come from the CPU's generator. Refused.
+// - operands on two devices: the copies would hide upstream's error. Refused, but for 0-d CPU tensors and those
+//   arguments that operators take from the CPU by their definition.
+// Arguments that the schema marks as written are written back, resized if the CPU kernel resized its copy: composite
+// operators hand an empty tensor to their out= form.
+
+std::mutex mutex;
+std::map<std::string, int64_t>& counts() {
+  static auto* map = new std::map<std::string, int64_t>();
+  return *map;
+}
+
+// Arguments whose values are wanted on the host.
+const std::set<std::string>& host_arguments() {
+  static const std::set<std::string> names{"lengths", "input_lengths", "target_lengths", "batch_sizes", "indices"};
+  return names;
+}
+
+void count_call(const c10::OperatorHandle& op) {
+  static auto* said = new std::set<std::string>();
+  const std::string name = c10::toString(op.operator_name());
+  bool first = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++counts()[name];
+    first = said->insert(name).second;
+  }
+  if (first) {
+    TORCH_WARN("The operator '", name,
+               "' is not currently supported on the NPU backend and will fall back to run on the CPU. This may have "
+               "performance implications.");
+  }
+}
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the 'npu' backend: it has no npu kernel, and ", reason,
+                              ", so it cannot run on the CPU instead.");
+}
+
+bool is_view(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+// The copies of one call: each device tensor once, so that two arguments that are one tensor stay one.
+class Copies {
+ public:
+  explicit Copies(const c10::OperatorHandle& op) : op_(op) {}
+
+  Tensor to_cpu(const Tensor& t, const std::string& argument, bool written) {
+    if (!t.defined()) return t;
+    if (!t.device().is_privateuseone()) {
+      if (t.dim() > 0 && !host_arguments().contains(argument)) host_ = t;
+      return t;
+    }
+    check_device(t);
+    for (auto& [original, copy] : pairs_) {
+      if (original.is_same(t)) {
+        if (written) written_.insert(original.unsafeGetTensorImpl());
+        return copy;
+      }
+    }
+    if (written) written_.insert(t.unsafeGetTensorImpl());
+    pairs_.emplace_back(t, t.to(kCPU));
+    return pairs_.back().second;
+  }
+
+  void set_device(Device device) { device_ = device; }
+  const std::optional<Device>& device() const { return device_; }
+
+  void check_mixed() const {
+    TORCH_CHECK(!host_.has_value() || pairs_.empty(),
+                "Expected all tensors to be on the same device, but found at least two devices, ", *device_, " and ",
+                host_->device(), "! (when checking arguments of ", c10::toString(op_.operator_name()), ")");
+  }
+
+  void write_back() {
+    for (auto& [original, copy] : pairs_) {
+      if (!written_.contains(original.unsafeGetTensorImpl())) continue;
+      if (original.sizes() != copy.sizes()) original.resize_(copy.sizes());
+      original.copy_(copy);
+    }
+  }
+
+  // The device's counterpart of a result.
+  Tensor to_device(const Tensor& result) {
+    if (!result.defined() || !result.is_cpu() || !device_.has_value()) return result;
+    for (auto& [original, copy] : pairs_) {
+      if (copy.is_same(result) && written_.contains(original.unsafeGetTensorImpl())) return original;
+    }
+    return result.to(*device_);
+  }
+
+ private:
+  void check_device(const Tensor& t) {
+    if (!device_.has_value()) device_ = t.device();
+    TORCH_CHECK(*device_ == t.device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ", *device_, " and ",
+                t.device(), "! (when checking arguments of ", c10::toString(op_.operator_name()), ")");
+  }
+
+  const c10::OperatorHandle& op_;
+  std::vector<std::pair<Tensor, Tensor>> pairs_;
+  std::set<const TensorImpl*> written_;
+  std::optional<Device> device_;
+  std::optional<Tensor> host_;
+};
+
+c10::IValue to_cpu(Copies& copies, const c10::IValue& value, const c10::Argument& argument) {
+  const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  if (value.isTensor()) return copies.to_cpu(value.toTensor(), argument.name(), written);
+  if (value.isTensorList()) {
+    c10::List<Tensor> list;
+    for (const Tensor& t : value.toTensorVector()) list.push_back(copies.to_cpu(t, argument.name(), written));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> list;
+    for (const std::optional<Tensor>& t : value.toOptionalTensorVector()) {
+      list.push_back(t.has_value() ? std::optional(copies.to_cpu(*t, argument.name(), written)) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) {
+    const Device device = value.toDevice();
+    if (!device.is_privateuseone()) return value;
+    copies.set_device(device);
+    return Device(kCPU);
+  }
+  return value;
+}
+
+c10::IValue to_device(Copies& copies, const c10::IValue& value) {
+  if (value.isTensor()) return copies.to_device(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<Tensor> list;
+    for (const Tensor& t : value.toTensorVector()) list.push_back(copies.to_device(t));
+    return list;
+  }
+  return value;
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (is_view(schema)) refuse(op, "its result would not share memory with its input");
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) refuse(op, "it draws random numbers, which would be the CPU's");
+  Copies copies(op);
+  const size_t first = stack->size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    value = to_cpu(copies, value, schema.arguments()[i]);
+  }
+  copies.check_mixed();
+  count_call(op);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  copies.write_back();
+  const size_t results = stack->size() - schema.returns().size();
+  for (size_t i = results; i < stack->size(); ++i) (*stack)[i] = to_device(copies, (*stack)[i]);
+}
+
+// Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
+[[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the '", backend, "' backend: ", reason);
+}
+
+void no_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
+  refuse_layout(op, "Sparsenpu",
+                "npu has no sparse tensors; use dense ones (to_dense(), sparse=False), or keep them on the CPU.");
+}
+
+void no_nested(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
+  refuse_layout(op, "NestedTensornpu",
+                "of nested tensors npu has those with layout=torch.jagged; use them, or padded tensors and a mask.");
+}
+
+bool enabled() {
+  const char* value = std::getenv("NPU_FALLBACK");
+  return value == nullptr || std::strcmp(value, "0") != 0;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> fallback_stats() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return counts();
+}
+
+void reset_fallback_stats() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  counts().clear();
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  if (enabled()) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
+
+// Upstream makes such a tensor without asking the device, and has defaults for these that say nothing of it.
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  for (const char* name : {"_to_copy", "ccol_indices", "col_indices", "crow_indices", "row_indices", "values"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&no_sparse>());
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_nested>());
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,54 @@
+#include "core/event.h"
+
+#include "core/error.h"
+#include "core/handles.h"
+#include "core/stream.h"
+
+#include <ctime>
+
+namespace acl_sim {
+namespace {
+
+using EventPool = HandlePool<Event, size_t{1} << 20>;
+
+EventPool& pool() {
+  static auto* value = new EventPool;
+  return *value;
+}
+
+}  // namespace
+
+Event* create_event(uint32_t flags) {
+  Event* event = pool().take();
+  if (!event) throw Error(ACL_ERROR_RT_NO_EVENT_RESOURCE, "too many events");
+  event->recorded.store(0);
+  event->completed.store(0);
+  event->time_ns.store(0);
+  event->stream.store(nullptr);
+  event->flags = flags;
+  event->references.store(1);
+  event->alive.store(true, std::memory_order_release);
+  return event;
+}
+
+Event& event_of(aclrtEvent handle) {
+  if (Event* event = pool().check(handle)) return *event;
+  throw Error(handle ? ACL_ERROR_RT_INVALID_HANDLE : ACL_ERROR_INVALID_PARAM, format("%p is no event", handle));
+}
+
+void release_event(Event* event) {
+  if (event->references.fetch_sub(1, std::memory_order_acq_rel) == 1) pool().give(event);
+}
+
+void Event::complete_record(uint64_t generation) {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    time_ns.store(now.tv_sec * 1000000000LL + now.tv_nsec, std::memory_order_relaxed);
+    if (completed.load(std::memory_order_relaxed) < generation) completed.store(generation, std::memory_order_release);
+  }
+  passed.notify_all();
+}
+
+}  // namespace acl_sim

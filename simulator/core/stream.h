@@ -1,0 +1,159 @@
+#pragma once
+// Streams: ordered queues of tasks, independent of each other.
+//
+// Note [Who runs a task]
+// Only the holder of a stream's token takes tasks from its head, one after another, so the order of a stream never
+// depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread, for a tiny task
+// on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever lets go of the
+// token while tasks are left calls the worker, so no task waits for a thread that does not come.
+//
+// Note [The word]
+// `word_` holds the token (kRunning) and the number of tasks submitted; `completed_` is the number of the last task
+// that has run, written by the token's holder only. A stream is idle when they agree. A task on an idle stream that
+// runs at once takes number and token with one exchange; any other takes its number with one exchange and is written
+// into the ring's slot of that number. The token is given back with an exchange that fails while a number without a run
+// is out. So numbers are given in the order in which tasks run, and neither needs a lock: `mutex_` is for sleepers.
+//
+// Note [Streaks]
+// Running a tiny task at once is the shortest way to its result, and what a host that waits for it wants. A host that
+// submits one after another without waiting (a streak) is better served by a worker that runs them beside it. So after
+// kStreak tasks that ran at once the next ones go to the worker, which keeps the token and looks out for more for a
+// while. A wait ends the streak, and so does a worker that falls asleep: waking it costs more than a tiny task.
+
+#include <acl/acl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/task.h"
+#include "core/task_ring.h"
+
+namespace acl_sim [[gnu::visibility("hidden")]] {
+
+class Device;
+struct Context;
+
+struct Stream {
+  std::atomic<bool> alive{false};  // a caller may use it
+  Device* device = nullptr;
+  Context* context = nullptr;
+  uint32_t number = 0;  // for log lines and exception information
+  uint32_t flags = 0;
+  int32_t priority = 0;
+  std::atomic<uint32_t> lives{0};  // counts reuses of this handle's memory
+  std::atomic<bool> overflow_check{false};
+  Report* report = nullptr;  // who runs this stream's host callbacks
+
+  // Gives the task an id and runs or queues it.
+  void submit(Task& task);
+  // Waits until the task `id` is done, or for timeout_ms (negative: as long as it takes); false if time ran out.
+  bool wait(uint64_t id, int64_t timeout_ms);
+  uint64_t last_submitted() const { return word_.load(std::memory_order_acquire) >> kShift; }
+  bool idle() const { return completed_.load(std::memory_order_acquire) >= last_submitted(); }
+  // Some thread runs a task of it now.
+  bool running() const { return word_.load(std::memory_order_seq_cst) & kRunning; }
+
+  // The first error since the last call, cleared; its text goes with it.
+  aclError take_error(std::string* text);
+  void set_error(aclError code, const std::string& text, const Task* task);
+  void set_stop_on_failure(bool stop);
+
+  void prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_priority);
+  // Waits for what is queued (or drops it), and returns the handle to the pool.
+  void destroy(bool drop);
+  // Drops queued tasks and interrupts one that hangs.
+  void abort();
+  bool aborting() const { return abort_.load(std::memory_order_relaxed); }
+
+  bool has_run(uint64_t id) const { return completed_.load(std::memory_order_acquire) >= id; }
+  // Operators that ran at once on the thread that submitted them, in the stream's whole life.
+  uint64_t direct_ops() const { return direct_ops_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint64_t kRunning = 1;
+  static constexpr int kShift = 1;
+
+  void execute(Task& task);
+  void complete(uint64_t id);
+  void tell_waiters();
+  bool caller_may_run(const Task& task) const;
+  bool hand_over(const Task& task);
+  void enqueue(Task& task);
+  void wait_for_room();
+  // The token. take_token() fails while somebody has it or nothing is left to run; let_go() fails while something is.
+  bool take_token();
+  bool let_go();
+  void drop_token();
+  // Runs tasks from the head; needs the token. The first stops at a task that only a worker may run, and at `last`.
+  void run_tiny(uint64_t last);
+  void run_all();
+  bool look_out();
+  void work();
+  void sleep();
+  void start_worker();
+  void call_worker();
+
+  // What submitting threads write, ...
+  alignas(64) std::atomic<uint64_t> word_{0};
+  std::atomic<uint32_t> streak_{0};
+  std::atomic<uint64_t> known_completed_{0};  // at least that far; spares a look at the worker's cache line
+  // ... what the token's holder writes, ...
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> direct_ops_{0};
+  // ... and what changes seldom.
+  alignas(64) std::atomic<aclError> error_{ACL_SUCCESS};
+  std::atomic<bool> stop_on_failure_{false};
+  std::atomic<bool> abort_{false};
+  std::atomic<bool> worker_sleeps_{true};
+  std::atomic<int> waiters_{0};
+  TaskRing ring_;
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  bool worker_started_ = false;
+  std::string error_text_;
+};
+
+// The stream of a handle; nullptr means the current context's default stream. Throws Error for a handle that is none.
+Stream& stream_of(aclrtStream handle);
+// The same for work that is to be submitted: the stream must belong to the calling thread's device.
+Stream& submit_stream_of(aclrtStream handle);
+Stream& create_stream(Context& context, uint32_t flags, int32_t priority);
+// Waits for every stream of the device; the first error found, reported for this thread.
+aclError synchronize_device(Device& device, int64_t timeout_ms);
+// What is queued anywhere, and whether all of that has run.
+struct StreamMark {
+  const Stream* stream;
+  uint64_t id;
+};
+std::vector<StreamMark> mark_streams();
+bool have_passed(const std::vector<StreamMark>& marks);
+// Sum of direct_ops() over the device's streams, those that are gone included.
+uint64_t direct_ops_of(const Device& device);
+aclError synchronize(Stream& stream, int64_t timeout_ms);
+// Waits, a bounded time, until nothing queued can touch memory of the device any more. Errors stay for who asks.
+void drain_device(const Device& device);
+// Calls abort() on and then destroys every stream of a context (or of every context of the device, for nullptr).
+void destroy_streams(Device& device, Context* context);
+void abort_device(Device& device);
+
+// Called by the exit handler: workers finish what they run and park.
+void park_workers();
+
+// How long a hung operator may take before it fails, and a stream may wait for an event; seconds, 0: no limit.
+void set_op_execute_timeout(uint32_t seconds);
+void set_op_wait_timeout(uint32_t seconds);
+int64_t op_execute_timeout_ms();
+
+void set_exception_callback(aclrtExceptionInfoCallback callback);
+
+// Copies between host and alias addresses on the calling thread, minding how the device stores what is there.
+void copy_now(void* to, const void* from, size_t bytes);
+
+// Threads that the device of the calling worker may use; set on the worker before each large task.
+void set_team_for_task();
+
+}  // namespace gnu::visibility("hidden")

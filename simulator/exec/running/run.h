@@ -1,0 +1,31 @@
+#pragma once
+// What the runtime needs of the executor, free of tensor headers.
+
+#include <cstddef>
+
+#include "core/task.h"
+
+namespace acl_sim [[gnu::visibility("hidden")]] {
+
+struct Stream;
+class Device;
+
+// Runs one launch of a compiled operator on the calling thread. A failure marks the stream; nothing is thrown.
+void run_op(Stream& stream, Task& task) noexcept;
+// Frees what a launch owns; every launch ends in exactly one of run_op and drop_op.
+void drop_op(Task& task) noexcept;
+
+// Told once on each worker thread, before it runs anything.
+void prepare_worker_thread();
+// Sets how many threads the calling worker's kernels may use.
+void set_team(int threads);
+
+// Raw bytes of device memory (alias addresses) pass by the operators: what is stored there in another layout than the
+// host's is put right. before_raw_write is for a range that will be overwritten as a whole.
+void copy_from_device(Device& device, void* to, const void* from, size_t bytes);
+void before_raw_write(Device& device, void* alias, size_t bytes);
+
+// Copies bytes between any two readable places, with the calling thread's team if they are many.
+void copy_bytes(void* to, const void* from, size_t bytes);
+
+}  // namespace gnu::visibility("hidden")

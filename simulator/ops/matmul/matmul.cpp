@@ -1,0 +1,71 @@
+// Matrix products on the cube unit: fp16 and bf16 operands are widened and summed in fp32, the result is narrowed once.
+
+#include "ops/nn_util.h"
+
+#include <ATen/CPUFunctions.h>
+
+namespace acl_sim {
+namespace {
+
+at::Tensor turned(const at::Tensor& t, bool transpose) { return transpose ? t.transpose(-2, -1) : t; }
+
+// y = a * b (+ bias), through out= where the result needs no narrowing.
+void product(const at::Tensor& y0, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  at::Tensor y = y0;
+  if (y.scalar_type() != a.scalar_type()) {
+    y.copy_(bias.defined() ? at::addmm(bias, a, b) : at::matmul(a, b));
+  } else if (bias.defined()) {
+    at::cpu::addmm_out(y, bias, a, b);
+  } else if (y.dim() == 3) {
+    at::cpu::bmm_out(y, a, b);
+  } else {
+    at::cpu::mm_out(y, a, b);
+  }
+}
+
+// inputs x1, x2, bias
+void mat_mul(OpContext& c) {
+  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("transpose_x1", false));
+  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("transpose_x2", false));
+  product(c.out(0), a, b, widen(optional_in(c, 2)));
+}
+
+void batch_mat_mul(OpContext& c) {
+  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("adj_x1", false));
+  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("adj_x2", false));
+  product(c.out(0), a, b, at::Tensor());
+}
+
+// inputs a, b, c, alpha, beta: y = alpha * a * b + beta * c, c broadcast to the product
+void gemm(OpContext& c) {
+  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("transpose_a", false));
+  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("transpose_b", false));
+  const at::Tensor add = widen(c.in(2));
+  const at::Scalar alpha = c.in_scalar(3), beta = c.in_scalar(4);
+  at::Tensor y = c.out(0);
+  const at::Tensor result = y.dim() == 3 ? at::baddbmm(add, a, b, beta, alpha) : at::addmm(add, a, b, beta, alpha);
+  y.copy_(result);
+}
+
+void dot(OpContext& c) {
+  c.out(0).copy_(at::dot(widen(c.in(0)).reshape(-1), widen(c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
+}
+
+SIM_OP(MatMulV2)
+    .inputs(2, 3)
+    .dtypes(kNumericTypes)
+    .attrs({"transpose_x1:bool", "transpose_x2:bool", "offset_x:int"})
+    .on_cube()
+    .run(mat_mul);
+SIM_OP(MatMul)
+    .inputs(2, 3)
+    .dtypes(kNumericTypes)
+    .attrs({"transpose_x1:bool", "transpose_x2:bool"})
+    .on_cube()
+    .run(mat_mul);
+SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube().run(batch_mat_mul);
+SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube().run(gemm);
+SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube().run(dot);
+
+}  // namespace
+}  // namespace acl_sim

@@ -1,0 +1,166 @@
+// See norm_rows.h.
+
+#include "ops/normalization/norm_rows.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/multiversion.h"
+
+namespace acl_sim {
+namespace {
+
+// Blocks are cut by the shape alone. At least 64 rows each, at most 512 of them, and few enough floats for the cache.
+int64_t block_rows(int64_t rows) { return std::max<int64_t>(64, (rows + 511) / 512); }
+
+SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int64_t c, float* __restrict mean,
+                                    float* __restrict m2) {
+  for (int64_t j = 0; j < c; ++j) {
+    mean[j] = 0;
+    m2[j] = 0;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict row = x + r * c;
+    for (int64_t j = 0; j < c; ++j) {
+      mean[j] += row[j];
+    }
+  }
+  const float inverse = 1.0F / static_cast<float>(rows);
+  for (int64_t j = 0; j < c; ++j) {
+    mean[j] *= inverse;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict row = x + r * c;
+    for (int64_t j = 0; j < c; ++j) {
+      const float d = row[j] - mean[j];
+      m2[j] += d * d;
+    }
+  }
+}
+
+SIM_MULTIVERSION void block_gradient_sums(const float* __restrict dy, const float* __restrict x, int64_t rows,
+                                          int64_t c, const float* __restrict mean, float* __restrict sum_dy,
+                                          float* __restrict sum_dy_x) {
+  for (int64_t j = 0; j < c; ++j) {
+    sum_dy[j] = 0;
+    sum_dy_x[j] = 0;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict g = dy + r * c;
+    const float* __restrict v = x + r * c;
+    for (int64_t j = 0; j < c; ++j) {
+      sum_dy[j] += g[j];
+      sum_dy_x[j] += g[j] * (v[j] - mean[j]);
+    }
+  }
+}
+
+SIM_MULTIVERSION void normalize_block(const float* __restrict x, int64_t rows, int64_t c, const float* __restrict mean,
+                                      const float* __restrict scale, const float* __restrict shift,
+                                      float* __restrict y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict from = x + r * c;
+    float* __restrict to = y + r * c;
+    for (int64_t j = 0; j < c; ++j) {
+      to[j] = (from[j] - mean[j]) * scale[j] + shift[j];
+    }
+  }
+}
+
+SIM_MULTIVERSION void gradient_block(const float* __restrict dy, const float* __restrict x, int64_t rows, int64_t c,
+                                     const float* __restrict mean, const float* __restrict a, const float* __restrict b,
+                                     const float* __restrict scale, float* __restrict dx) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict g = dy + r * c;
+    const float* __restrict v = x + r * c;
+    float* __restrict to = dx + r * c;
+    for (int64_t j = 0; j < c; ++j) {
+      to[j] = (g[j] - a[j] - (v[j] - mean[j]) * b[j]) * scale[j];
+    }
+  }
+}
+
+SIM_MULTIVERSION void scale_block(const float* __restrict dy, int64_t rows, int64_t c, const float* __restrict scale,
+                                  float* __restrict dx) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < c; ++j) {
+      dx[r * c + j] = dy[r * c + j] * scale[j];
+    }
+  }
+}
+
+// Runs body(block index, first row, rows) over all blocks in parallel.
+template <class Body>
+void for_blocks(int64_t rows, const Body& body) {
+  const int64_t step = block_rows(rows), blocks = (rows + step - 1) / step;
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      body(i, i * step, std::min(step, rows - i * step));
+    }
+  });
+}
+
+int64_t block_count(int64_t rows) { return (rows + block_rows(rows) - 1) / block_rows(rows); }
+
+}  // namespace
+
+void row_statistics(const float* x, int64_t rows, int64_t c, double* mean, double* m2) {
+  const int64_t blocks = block_count(rows);
+  std::vector<float> partial(static_cast<size_t>(2 * blocks * c));
+  for_blocks(rows, [&](int64_t i, int64_t first, int64_t count) {
+    block_moments(x + first * c, count, c, &partial[2 * i * c], &partial[(2 * i + 1) * c]);
+  });
+  std::fill(mean, mean + c, 0.0);
+  std::fill(m2, m2 + c, 0.0);
+  const int64_t step = block_rows(rows);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const double seen = static_cast<double>(i * step), count = static_cast<double>(std::min(step, rows - i * step));
+    const double weight = count / (seen + count), cross = seen * weight;
+    const float* block_mean = &partial[2 * i * c];
+    const float* block_m2 = &partial[(2 * i + 1) * c];
+    for (int64_t j = 0; j < c; ++j) {
+      const double delta = block_mean[j] - mean[j];
+      mean[j] += delta * weight;
+      m2[j] += block_m2[j] + delta * delta * cross;
+    }
+  }
+}
+
+void row_normalize(const float* x, int64_t rows, int64_t c, const float* mean, const float* scale, const float* shift,
+                   float* y) {
+  for_blocks(rows, [&](int64_t, int64_t first, int64_t count) {
+    normalize_block(x + first * c, count, c, mean, scale, shift, y + first * c);
+  });
+}
+
+void row_gradient_sums(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, double* sum_dy,
+                       double* sum_dy_x) {
+  const int64_t blocks = block_count(rows);
+  std::vector<float> partial(static_cast<size_t>(2 * blocks * c));
+  for_blocks(rows, [&](int64_t i, int64_t first, int64_t count) {
+    block_gradient_sums(dy + first * c, x + first * c, count, c, mean, &partial[2 * i * c], &partial[(2 * i + 1) * c]);
+  });
+  std::fill(sum_dy, sum_dy + c, 0.0);
+  std::fill(sum_dy_x, sum_dy_x + c, 0.0);
+  for (int64_t i = 0; i < blocks; ++i) {
+    for (int64_t j = 0; j < c; ++j) {
+      sum_dy[j] += partial[2 * i * c + j];
+      sum_dy_x[j] += partial[(2 * i + 1) * c + j];
+    }
+  }
+}
+
+void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* a,
+                  const float* b, const float* scale, float* dx) {
+  for_blocks(rows, [&](int64_t, int64_t first, int64_t count) {
+    if (x == nullptr) {
+      scale_block(dy + first * c, count, c, scale, dx + first * c);
+    } else {
+      gradient_block(dy + first * c, x + first * c, count, c, mean, a, b, scale, dx + first * c);
+    }
+  });
+}
+
+}  // namespace acl_sim

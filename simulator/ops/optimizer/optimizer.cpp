@@ -1,0 +1,121 @@
+// Whole optimizer steps in one pass over memory. CANN has no operator over lists for these, so the types are this
+// device's own: FusedSgd and FusedAdam. Operands come list after list (see each operator), then the numbers, then
+// optionally the gradient scaler's scale and overflow flag; with a flag that is set the step changes nothing.
+
+#include "ops/nn_util.h"
+
+namespace acl_sim {
+namespace {
+
+// List l of tensors that share a layout per position, flattened; outputs alias the inputs they update.
+class Lists {
+ public:
+  Lists(OpContext& c, size_t lists) : c_(c), n_(static_cast<size_t>(c.attrs().integer("tensors", 0))), lists_(lists) {
+    if (n_ == 0 || c.num_inputs() < lists * n_) {
+      refuse("attribute tensors does not match the number of inputs");
+    }
+  }
+  size_t size() const { return n_; }
+  size_t numbers() const { return lists_ * n_; }  // index of the first input behind the lists
+
+  // Input k of list l, to be read.
+  at::Tensor read(size_t l, size_t k) const {
+    return flat(rows(k) ? c_.in_channels_last(l * n_ + k) : c_.in(l * n_ + k));
+  }
+  // The same as output k of output list o, holding the input's values.
+  at::Tensor update(size_t l, size_t o, size_t k) const {
+    const at::Tensor before = read(l, k);
+    const at::Tensor after = flat(rows(k) ? c_.out_channels_last(o * n_ + k) : c_.out(o * n_ + k));
+    if (before.const_data_ptr() != after.const_data_ptr()) {
+      after.copy_(before);
+    }
+    return after;
+  }
+  std::optional<at::Tensor> flag(size_t i) const {
+    const size_t at = numbers() + i;
+    return at < c_.num_inputs() && c_.has_input(at) ? std::optional<at::Tensor>(c_.in(at).reshape({1})) : std::nullopt;
+  }
+  double number(size_t i) const { return c_.in_scalar(numbers() + i).toDouble(); }
+
+ private:
+  bool rows(size_t k) const {
+    for (size_t l = 0; l < lists_; ++l) {
+      if (stored_channels_last(c_.in_any(l * n_ + k))) {
+        return true;
+      }
+    }
+    return false;
+  }
+  static at::Tensor flat(const at::Tensor& t) { return t.as_strided({t.numel()}, {1}); }
+
+  OpContext& c_;
+  size_t n_, lists_;
+};
+
+// lists params, grads[, momentum]; numbers weight_decay, momentum, lr, dampening; updates params, grads[, momentum]
+void fused_sgd(OpContext& c) {
+  const bool with_momentum = c.attrs().boolean("with_momentum", false);
+  const Lists lists(c, with_momentum ? 3 : 2);
+  const double decay = lists.number(0), momentum = lists.number(1), lr = lists.number(2), dampening = lists.number(3);
+  const std::optional<at::Tensor> scale = lists.flag(4), overflow = lists.flag(5);
+  for (size_t k = 0; k < lists.size(); ++k) {
+    std::vector<at::Tensor> own{lists.update(0, 0, k), lists.update(1, 1, k)};
+    if (with_momentum) own.push_back(lists.update(2, 2, k));
+    // The CPU's kernel leaves half-precision parameters as they were: those are stepped in fp32.
+    const bool half = own[0].element_size() == 2;
+    std::vector<at::Tensor> used = own;
+    if (half) {
+      for (at::Tensor& t : used) t = t.to(at::kFloat);
+    }
+    const at::TensorList p(&used[0], 1), g(&used[1], 1), m = at::TensorList(used).slice(2);
+    at::_fused_sgd_(p, g, m, decay, momentum, lr, dampening, c.attrs().boolean("nesterov", false),
+                    c.attrs().boolean("maximize", false), c.attrs().boolean("is_first_step", false), scale, overflow);
+    if (half) {
+      for (size_t i = 0; i < own.size(); ++i) own[i].copy_(used[i]);
+    }
+  }
+}
+
+// lists params, grads, exp_avgs, exp_avg_sqs[, max_exp_avg_sqs], steps; numbers lr, beta1, beta2, weight_decay, eps;
+// updates all lists but the steps
+void fused_adam(OpContext& c) {
+  const bool amsgrad = c.attrs().boolean("amsgrad", false), decoupled = c.attrs().boolean("decoupled", false);
+  const size_t steps = amsgrad ? 5 : 4;
+  const Lists lists(c, steps + 1);
+  const double lr = lists.number(0), beta1 = lists.number(1), beta2 = lists.number(2), decay = lists.number(3);
+  const double eps = lists.number(4);
+  const bool maximize = c.attrs().boolean("maximize", false);
+  const std::optional<at::Tensor> scale = lists.flag(5), overflow = lists.flag(6);
+  for (size_t k = 0; k < lists.size(); ++k) {
+    std::vector<std::vector<at::Tensor>> t(5);
+    for (size_t l = 0; l < steps; ++l) {
+      t[l] = {lists.update(l, l, k)};
+    }
+    const std::vector<at::Tensor> step = {c.in(steps * lists.size() + k)};
+    if (decoupled) {
+      at::_fused_adamw_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                        overflow);
+    } else {
+      at::_fused_adam_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                       overflow);
+    }
+  }
+}
+
+SIM_OP(FusedSgd)
+    .inputs(6, kManyInputs)
+    .outputs(2, kManyInputs)
+    .dtypes(kFloatTypes)
+    .attrs({"tensors:int", "with_momentum:bool", "nesterov:bool", "maximize:bool", "is_first_step:bool"})
+    .require({"tensors"})
+    .run(fused_sgd);
+SIM_OP(FusedAdam)
+    .inputs(10, kManyInputs)
+    .outputs(4, kManyInputs)
+    .dtypes(kFloatTypes)
+    .attrs({"tensors:int", "amsgrad:bool", "decoupled:bool", "maximize:bool"})
+    .require({"tensors"})
+    .run(fused_adam);
+
+}  // namespace
+}  // namespace acl_sim

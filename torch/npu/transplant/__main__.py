@@ -1,6 +1,0 @@
-# python -m torch.npu.transplant
-import sys
-
-from .cli import main
-
-sys.exit(main())
