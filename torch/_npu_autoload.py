@@ -3,8 +3,9 @@
 import os
 import sys
 
-# Distribution -> the package that it and this wheel both have; two of them in one environment mix their files.
-_CONFLICTS = {"torch_npu": "torch_npu", "apex": "apex"}
+# Distribution -> the package that it and this wheel both have; two of them in one environment mix their files. Another
+# apex is no conflict: it is used instead of ours (third_party/apex/__init__.py).
+_CONFLICTS = {"torch_npu": "torch_npu"}
 
 
 def _provided(package: str) -> bool:

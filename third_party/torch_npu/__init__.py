@@ -19,7 +19,7 @@ _npu_autoload.load()
 from . import _C  # noqa: E402
 from ._format import Format  # noqa: E402
 
-_ALIASES = {f"{__name__}.npu": "torch.npu", f"{__name__}.utils": "torch.npu.utils"}
+_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("optim", "utils")} | {f"{__name__}.npu": "torch.npu"}
 
 
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):

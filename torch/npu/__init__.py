@@ -317,6 +317,7 @@ _LAZY_MODULES = (
     "config",
     "dump",
     "memory",
+    "optim",
     "options",
     "random",
     "streams",
