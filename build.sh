@@ -138,6 +138,7 @@ case "$command" in
     PYTHON=$VENV/bin/python exec bash examples/imagenet/train.sh "${passed[@]}" ;;
   test)
     ensure
+    requirements plain requirements-libraries.txt
     stage "testing"
     ((${#passed[@]})) || passed=(test/test_npu)
     exec "$VENV/bin/python" -m pytest -q "${passed[@]}" ;;

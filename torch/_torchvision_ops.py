@@ -2,7 +2,8 @@
 
 `torch.ops.load_library` calls `provide` only when loading torchvision's extension has failed, so nothing here costs a
 script that does not import torchvision. The schemas are those that torchvision's Python code looks for. The kernels for
-npu are libtorch_npu's, the autograd formulas torchvision's own; the CPU has nms only.
+npu and the CPU are libtorch_npu's, the autograd formulas torchvision's own. Where the npu device is left out
+(TORCH_DEVICE_BACKEND_AUTOLOAD=0), the CPU has nms only.
 """
 
 import os
@@ -100,6 +101,9 @@ def provide(path: str) -> bool:
         for schema in _SCHEMAS:
             library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl("_cuda_version", lambda: -1, "CompositeExplicitAutograd")
-        library.impl("nms", _nms, "CPU")
+        if hasattr(torch._C, "_npu_provideTorchvisionOnCpu"):
+            torch._C._npu_provideTorchvisionOnCpu()
+        else:
+            library.impl("nms", _nms, "CPU")
         _library = library
     return True

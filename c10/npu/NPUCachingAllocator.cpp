@@ -7,6 +7,7 @@
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/DeviceCachingAllocator.h>
+#include <c10/npu/impl/Trace.h>
 #include <c10/util/irange.h>
 
 #include <array>
@@ -17,12 +18,6 @@
 namespace c10::npu::NPUCachingAllocator {
 
 namespace {
-
-using CachingAllocator::AcceleratorAllocatorConfig;
-
-constexpr const char* kNoExpandableSegments =
-    "expandable_segments is not supported by the NPU allocator; remove it from PYTORCH_NPU_ALLOC_CONF (or "
-    "PYTORCH_ALLOC_CONF)";
 
 // Errors name the variable.
 void apply_variable(const char* settings) {
@@ -44,7 +39,6 @@ void apply_environment() {
     if (const char* settings = std::getenv("PYTORCH_NPU_ALLOC_CONF"); settings != nullptr && *settings != '\0') {
       apply_variable(settings);
     }
-    TORCH_CHECK_VALUE(!AcceleratorAllocatorConfig::use_expandable_segments(), kNoExpandableSegments);
     apply_settings();
     return true;
   }();
@@ -96,6 +90,7 @@ class NativeCachingAllocator final : public NPUAllocator {
 
   // From destructors: these do not throw.
   void delete_of_device(void* ptr, DeviceIndex device) noexcept {
+    trace_deletion(ptr);
     auto* allocator = devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
     const size_t size = ptr == nullptr || allocator == nullptr ? 0 : allocator->free(ptr);
     if (C10_LIKELY(size > 0)) {
@@ -103,6 +98,7 @@ class NativeCachingAllocator final : public NPUAllocator {
     }
   }
   bool delete_of_any_device(void* ptr) noexcept {
+    trace_deletion(ptr);
     for (const auto device : c10::irange(devices_.size())) {
       auto* allocator = devices_[device].load(std::memory_order_acquire);
       if (const size_t size = allocator == nullptr ? 0 : allocator->free(ptr)) {
@@ -122,10 +118,12 @@ class NativeCachingAllocator final : public NPUAllocator {
     return false;
   }
 
-  void emptyCache(MempoolId_t) override {
+  void emptyCache(MempoolId_t pool) override {
     for (const auto& slot : devices_) {
       if (auto* allocator = slot.load(std::memory_order_acquire)) {
-        allocator->empty_cache();
+        allocator->empty_cache(pool);
+        const NPUGuard guard(static_cast<DeviceIndex>(&slot - devices_.data()));
+        trace_wait();
       }
     }
   }
@@ -184,16 +182,19 @@ class NativeCachingAllocator final : public NPUAllocator {
     return std::nullopt;
   }
 
-  SnapshotInfo snapshot(bool include_traces) override {
+  SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override {
     SnapshotInfo result;
     for (const auto device : c10::irange(device_count())) {
       auto* allocator = devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
       auto& trace = result.device_traces.emplace_back();
       if (allocator != nullptr) {
-        auto segments = allocator->snapshot();
+        auto segments = allocator->snapshot(pool);
         std::move(segments.begin(), segments.end(), std::back_inserter(result.segments));
         if (include_traces) {
           trace = allocator->trace();
+          if (pool != kPublicPool) {
+            std::erase_if(trace, [&](const TraceEntry& entry) { return entry.mempool_ != pool; });
+          }
         }
       }
     }
@@ -218,13 +219,47 @@ class NativeCachingAllocator final : public NPUAllocator {
 
   std::string name() override { return "native"; }
 
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, std::shared_ptr<NPUAllocator> source) override {
+    checked(device).use_pool(pool, std::move(source));
+  }
+  void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, StreamFilter filter) override {
+    checked(device).begin_allocate_to_pool(pool, std::move(filter));
+  }
+  void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override { checked(device).end_allocate_to_pool(pool); }
+  void releasePool(DeviceIndex device, MempoolId_t pool) override { checked(device).release_pool(pool); }
+  int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override { return checked(device).pool_users(pool); }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) override {
+    checked(device).set_use_on_oom(pool, use);
+  }
+  void setNoSplit(DeviceIndex device, MempoolId_t pool) override { checked(device).set_no_split(pool); }
+
  private:
+  // Giving memory back waits for the device, under the lock, where nothing is told.
+  static void trace_wait() {
+    impl::trace([](auto& to) { to.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
+  }
+
+  // Before the block is free: afterwards another thread may be given the address.
+  static void trace_deletion(const void* ptr) noexcept {
+    if (ptr != nullptr && !is_shut_down()) {
+      impl::trace([ptr](auto& to) {
+        to.trace_gpu_memory_deallocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(ptr));
+      });
+    }
+  }
+
   void* malloc(DeviceIndex device, size_t size, const NPUStream& stream) {
     constexpr size_t kOneExbibyte = size_t{1} << 60;
     TORCH_CHECK_WITH(OutOfMemoryError, size < kOneExbibyte,
                      "NPU out of memory. Tried to allocate more than 1EB memory.");
-    const auto [ptr, rounded] = device_allocator(device).malloc(size, stream);
+    const auto [ptr, rounded, waited] = device_allocator(device).malloc(size, stream);
+    if (C10_UNLIKELY(waited)) {
+      trace_wait();
+    }
     report(ptr, static_cast<int64_t>(rounded), device);
+    impl::trace([ptr = ptr](auto& to) {
+      to.trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(ptr));
+    });
     return ptr;
   }
 
@@ -278,12 +313,28 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &instance())
 
 }  // namespace
 
-NPUAllocator* get() { return &instance(); }
+namespace {
+
+std::atomic<NPUAllocator*> replacement{nullptr};
+
+}  // namespace
+
+NPUAllocator* get() {
+  NPUAllocator* other = replacement.load(std::memory_order_acquire);
+  return C10_LIKELY(other == nullptr) ? &instance() : other;
+}
+
+void set_allocator(NPUAllocator* allocator) {
+  TORCH_CHECK(!get()->initialized(),
+              "the npu allocator has been used already and cannot be changed any more; change it "
+              "before the first npu tensor is made");
+  replacement.store(allocator, std::memory_order_release);
+  SetAllocator(DeviceType::PrivateUse1, allocator);
+}
 
 void setAllocatorSettings(const std::string& settings) {
   const CachingAllocator::ConfigTokenizer tokens(settings);
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
-    TORCH_CHECK_VALUE(!(tokens[i] == "expandable_segments" && tokens[i + 2] == "True"), kNoExpandableSegments);
     TORCH_CHECK_VALUE(!tokens[i + 2].starts_with('-'), tokens[i], " must not be negative, but got: ", tokens[i + 2]);
   }
   CachingAllocator::setAllocatorSettings(settings);

@@ -30,9 +30,15 @@ struct SnapshotInfo {
   std::vector<std::vector<TraceEntry>> device_traces;  // one list per device, oldest entry first
 };
 
+// Of which streams a pool takes the requests.
+using StreamFilter = std::function<bool(aclrtStream)>;
+constexpr MempoolId_t kPublicPool{0, 0};
+
 // Called before an out-of-memory error is thrown: device, bytes asked for, device total, device free.
 using OutOfMemoryObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 
+// What torch.npu allocates with: the native allocator, or one that change_current_allocator put in its place. What a
+// replacement does not offer throws.
 class C10_NPU_API NPUAllocator : public DeviceAllocator {
  public:
   virtual void* raw_alloc(size_t nbytes) = 0;
@@ -48,15 +54,29 @@ class C10_NPU_API NPUAllocator : public DeviceAllocator {
   virtual void* getBaseAllocation(void* ptr, size_t* size) = 0;
   // The device whose memory ptr points into; nullopt for memory that is not this allocator's.
   virtual std::optional<DeviceIndex> getDeviceOf(const void* ptr) = 0;
-  virtual SnapshotInfo snapshot(bool include_traces = true) = 0;
+  // Of one pool, or with kPublicPool of everything.
+  virtual SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) = 0;
   virtual bool isHistoryEnabled() = 0;
   virtual void recordHistory(bool enabled, CreateContextFn context_recorder, size_t max_entries, RecordContext when,
                              bool clear) = 0;
   virtual void attachOutOfMemoryObserver(OutOfMemoryObserver observer) = 0;
   virtual std::string name() = 0;
+
+  // Note [Private pools] in impl/Blocks.h. A pool that is not there yet is made, with one user more; its segments come
+  // from `source`, or if that is null from the device.
+  virtual void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, std::shared_ptr<NPUAllocator> source) = 0;
+  virtual void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, StreamFilter filter) = 0;
+  virtual void endAllocateToPool(DeviceIndex device, MempoolId_t pool) = 0;
+  virtual void releasePool(DeviceIndex device, MempoolId_t pool) = 0;
+  virtual int getPoolUseCount(DeviceIndex device, MempoolId_t pool) = 0;
+  virtual void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use_on_oom) = 0;
+  virtual void setNoSplit(DeviceIndex device, MempoolId_t pool) = 0;
 };
 
 C10_NPU_API NPUAllocator* get();
+// Puts another allocator, which must live as long as the process, in the place of the native one. Throws once the
+// present one has handed out memory.
+C10_NPU_API void set_allocator(NPUAllocator* allocator);
 
 inline void* raw_alloc(size_t nbytes) { return get()->raw_alloc(nbytes); }
 inline void* raw_alloc_with_stream(size_t nbytes, NPUStream stream) {
@@ -65,7 +85,7 @@ inline void* raw_alloc_with_stream(size_t nbytes, NPUStream stream) {
 inline void raw_delete(void* ptr) { get()->raw_delete(ptr); }
 inline double getMemoryFraction(DeviceIndex device) { return get()->getMemoryFraction(device); }
 inline void setMemoryFraction(double fraction, DeviceIndex device) { get()->setMemoryFraction(fraction, device); }
-inline void emptyCache() { get()->emptyCache(); }
+inline void emptyCache(MempoolId_t pool = kPublicPool) { get()->emptyCache(pool); }
 inline size_t cacheInfo(DeviceIndex device) { return get()->cacheInfo(device); }
 inline void* getBaseAllocation(void* ptr, size_t* size = nullptr) { return get()->getBaseAllocation(ptr, size); }
 inline std::optional<DeviceIndex> getDeviceOf(const void* ptr) { return get()->getDeviceOf(ptr); }
@@ -73,13 +93,14 @@ inline void recordStream(const DataPtr& ptr, NPUStream stream) { get()->recordSt
 inline DeviceStats getDeviceStats(DeviceIndex device) { return get()->getDeviceStats(device); }
 inline void resetAccumulatedStats(DeviceIndex device) { get()->resetAccumulatedStats(device); }
 inline void resetPeakStats(DeviceIndex device) { get()->resetPeakStats(device); }
-inline SnapshotInfo snapshot(bool include_traces = true) { return get()->snapshot(include_traces); }
+inline SnapshotInfo snapshot(MempoolId_t pool = kPublicPool, bool include_traces = true) {
+  return get()->snapshot(pool, include_traces);
+}
 // Free and total bytes of the device.
 inline std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) { return get()->getMemoryInfo(device); }
 inline std::string name() { return get()->name(); }
 
-// Applies a string in the form of PYTORCH_NPU_ALLOC_CONF. Throws ValueError for a key that is not known or, like
-// expandable_segments:True, not supported here.
+// Applies a string in the form of PYTORCH_NPU_ALLOC_CONF. Throws ValueError for a key that is not known.
 C10_NPU_API void setAllocatorSettings(const std::string& settings);
 
 // "80.00 GiB"

@@ -8,6 +8,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/Interrupt.h>
+#include <c10/npu/impl/Trace.h>
 
 namespace c10::npu {
 
@@ -36,6 +37,8 @@ aclrtEvent create_event() {
   return event;
 }
 
+uintptr_t trace_key(aclrtEvent event) { return reinterpret_cast<uintptr_t>(event); }
+
 }  // namespace
 
 NPUEvent::~NPUEvent() {
@@ -44,6 +47,9 @@ NPUEvent::~NPUEvent() {
     return;
   }
   try {
+    if (traced_) {
+      impl::trace([this](auto& to) { to.trace_gpu_event_deletion(DeviceType::PrivateUse1, trace_key(event_)); });
+    }
     const NPUGuard guard(device_index_);
     activate_device();
     NPU_CHECK_WARN(acl::aclrtDestroyEvent(event_));
@@ -60,8 +66,16 @@ void NPUEvent::record(const NPUStream& stream, bool raise_deferred) {
   if (event_ == nullptr) {
     event_ = create_event();
     device_index_ = stream.device_index();
+    if (traced_) {
+      impl::trace([this](auto& to) { to.trace_gpu_event_creation(DeviceType::PrivateUse1, trace_key(event_)); });
+    }
   }
   NPU_CHECK(acl::aclrtRecordEvent(event_, stream.stream()));
+  if (traced_) {
+    impl::trace([&](auto& to) {
+      to.trace_gpu_event_record(DeviceType::PrivateUse1, trace_key(event_), impl::trace_key(stream));
+    });
+  }
 }
 
 void NPUEvent::block(const NPUStream& stream) const {
@@ -70,12 +84,26 @@ void NPUEvent::block(const NPUStream& stream) const {
   }
   const OrderedCall call(stream.device_index());
   NPU_CHECK(acl::aclrtStreamWaitEvent(stream.stream(), event_));
+  if (traced_) {
+    impl::trace([&](auto& to) {
+      to.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_key(event_), impl::trace_key(stream));
+    });
+  }
 }
 
 bool NPUEvent::query() const {
   if (event_ == nullptr) {
     return true;
   }
+  const bool passed = query_untraced();
+  if (passed && traced_) {
+    // Who has seen that it is passed is ordered after it, as by a wait.
+    impl::trace([this](auto& to) { to.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_key(event_)); });
+  }
+  return passed;
+}
+
+bool NPUEvent::query_untraced() const {
   const OrderedCall call(device_index_);
   static const bool with_status = acl::has_function("aclrtQueryEventStatus");
   if (with_status) {
@@ -99,6 +127,9 @@ void NPUEvent::synchronize() const {
                                    [this](int32_t ms) { return acl::aclrtSynchronizeEventWithTimeout(event_, ms); }));
   } else {
     NPU_CHECK(acl::aclrtSynchronizeEvent(event_));
+  }
+  if (traced_) {
+    impl::trace([this](auto& to) { to.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_key(event_)); });
   }
 }
 

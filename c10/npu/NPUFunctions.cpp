@@ -8,6 +8,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/Interrupt.h>
+#include <c10/npu/impl/Trace.h>
 #include <c10/util/irange.h>
 
 #include <pthread.h>
@@ -115,7 +116,9 @@ constinit thread_local ThreadDevice thread_device;
 void check_device_index(DeviceIndex device) {
   const DeviceIndex count = device_count_ensure_non_zero();
   TORCH_CHECK(device >= 0 && device < count, "Invalid npu device index ", static_cast<int>(device),
-              ": the index must be from 0 to ", static_cast<int>(count) - 1);
+              ": the index must be from 0 to ", static_cast<int>(count) - 1,
+              is_simulator() ? ". The simulated host has as many devices as ASCEND_SIM_DEVICE_COUNT says, 1 by default"
+                             : "");
 }
 
 void activate_slow(ThreadDevice& thread) {
@@ -178,12 +181,17 @@ void unchecked_set_device(DeviceIndex device) noexcept {
   }
 }
 
-void device_synchronize() {
+void impl::synchronize_untraced() {
   const DeviceIndex device = activate_device();
   drain_task_queue(device);
   npuSynchronizeDevice(options().sync_timeout_ms);
   detail::drop_finished_tasks(device);
   impl::stay_if_exiting();
+}
+
+void device_synchronize() {
+  impl::synchronize_untraced();
+  impl::trace([](auto& to) { to.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
 }
 
 bool hasPrimaryContext(DeviceIndex device) {

@@ -9,6 +9,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/Interrupt.h>
+#include <c10/npu/impl/Trace.h>
 
 #include <array>
 #include <atomic>
@@ -110,7 +111,7 @@ bool NPUStream::query() const {
     NPU_CHECK(acl::aclrtStreamQuery(stream(), &status));
     return status == ACL_STREAM_STATUS_COMPLETE;
   }
-  NPUEvent last;  // what CANN had before
+  NPUEvent last = NPUEvent::untraced();  // what CANN had before
   last.record(*this);
   return last.query();
 }
@@ -129,6 +130,8 @@ void NPUStream::synchronize() const {
   }
   detail::drop_finished_tasks(device_index());
   impl::stay_if_exiting();
+  impl::trace(
+      [this](auto& to) { to.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, impl::trace_key(*this)); });
 }
 
 int NPUStream::priority() const { return is_pool_id(id()) && is_high_priority_id(id()) ? -1 : 0; }
@@ -138,13 +141,19 @@ NPUStream getStreamFromPool(bool isHighPriority, DeviceIndex device) {
   auto& streams = pool(device, isHighPriority);
   const uint32_t index = streams.next.fetch_add(1) % kStreamsPerPool;
   auto& handle = streams.handles[index];
+  bool made = false;
   if (handle.load(std::memory_order_acquire) == nullptr) {
     const std::lock_guard lock(streams.mutex);
     if (handle.load(std::memory_order_relaxed) == nullptr) {
       handle.store(create_stream(device, isHighPriority), std::memory_order_release);
+      made = true;
     }
   }
-  return make_stream(pool_id(index, isHighPriority), device);
+  const NPUStream stream = make_stream(pool_id(index, isHighPriority), device);
+  if (made) {
+    impl::trace([&](auto& to) { to.trace_gpu_stream_creation(DeviceType::PrivateUse1, impl::trace_key(stream)); });
+  }
+  return stream;
 }
 
 NPUStream getStreamFromPool(int priority, DeviceIndex device) {

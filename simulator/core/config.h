@@ -1,6 +1,6 @@
 #pragma once
 // What the environment says about the simulated machine, read once.
-//   ASCEND_SIM_DEVICE_COUNT    devices of the host, 1 to 64 (8)
+//   ASCEND_SIM_DEVICE_COUNT    devices of the host, 1 to 64 (1)
 //   ASCEND_SIM_MEMORY          memory of each device: bytes, or with a suffix K, M, G (8G)
 //   ASCEND_SIM_THREADS         host threads that one busy device may use (what OpenMP would use)
 //   ASCEND_SIM_TINY            an operator whose operands have at most that many elements together may run on the
@@ -17,7 +17,7 @@
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
 struct Config {
-  int physical_devices = 8;
+  int physical_devices = 1;
   std::vector<int> visible;  // logical device -> physical device
   size_t memory = size_t{8} << 30;
   int threads = 0;  // 0: ask OpenMP

@@ -14,7 +14,7 @@ struct DumpTicket;
 struct Event;
 struct Report;
 
-enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback };
+enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback, External };
 
 enum class OpFault : uint8_t { None, Scale, Error, Hang };
 
@@ -65,17 +65,28 @@ struct CallbackWork {
   bool block;
 };
 
+// Work of another library of the simulator, see aclsimLaunch.
+struct ExternalWork {
+  const char* name;
+  aclsimFunction run;
+  void* data;
+  OpFault fault;
+  float fault_scale;
+};
+
 struct Task {
   Task* next;
   uint64_t id;
   TaskKind kind;
-  bool tiny;   // may run on the thread that submits or waits
-  bool brief;  // an operator that takes no longer than handing it to another thread
+  bool tiny;    // may run on the thread that submits or waits
+  bool modest;  // may do so on a busy machine
+  bool brief;   // an operator that takes no longer than handing it to another thread
   union {
     OpLaunch op;
     CopyWork copy;
     EventWork event;
     CallbackWork callback;
+    ExternalWork external;
   };
 };
 static_assert(std::is_trivially_copyable_v<Task>);

@@ -17,6 +17,7 @@ namespace {
 
 // Copies up to that size run on the calling thread when the stream is idle.
 constexpr size_t kTinyCopy = size_t{64} << 10;
+constexpr size_t kModestCopy = size_t{1} << 20;  // on a busy machine, see core/load.h
 
 struct Plan {
   CopyRoute route;
@@ -203,6 +204,7 @@ aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes,
   Task task;
   task.kind = TaskKind::Copy;
   task.tiny = bytes <= kTinyCopy;
+  task.modest = bytes <= kModestCopy;
   task.copy = {plan.to, plan.from, bytes, 0, nullptr, false};
   // Ordinary host memory may change or go as soon as this call returns: a copy that is queued takes it with it, as a
   // card's driver does.
@@ -227,6 +229,7 @@ aclError aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, ac
   Task task;
   task.kind = TaskKind::Fill;
   task.tiny = bytes <= kTinyCopy;
+  task.modest = bytes <= kModestCopy;
   task.copy = {place, nullptr, bytes, value, nullptr, false};
   stream.submit(task);
   return ACL_SUCCESS;

@@ -140,7 +140,7 @@ aclError aclrtLaunchCallback(aclrtCallback function, void* data, aclrtCallbackBl
                 "no thread has subscribed to the stream; call aclrtSubscribeReport first");
   Task task;
   task.kind = TaskKind::Callback;
-  task.tiny = false;
+  task.tiny = task.modest = false;
   task.callback = {function, data, stream.report, block == ACL_CALLBACK_BLOCK};
   stream.submit(task);
   return ACL_SUCCESS;
@@ -188,7 +188,7 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
   Stream& stream = submit_stream_of(stream_handle);
   Task task;
   task.kind = TaskKind::Record;
-  task.tiny = true;
+  task.tiny = task.modest = true;
   event.references.fetch_add(1, std::memory_order_relaxed);
   event.stream_lives = stream.lives.load();
   event.stream.store(&stream, std::memory_order_release);
@@ -202,6 +202,7 @@ aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
   Event& event = event_of(handle);
   stream_of(stream);
   // The caller has waited for the stream, as the interface demands, so nothing queued refers to old records.
+  event.failure.store(ACL_SUCCESS, std::memory_order_relaxed);
   event.completed.store(0, std::memory_order_release);
   event.recorded.store(0, std::memory_order_release);
   return ACL_SUCCESS;
@@ -211,10 +212,13 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
   const uint64_t generation = event.recorded.load(std::memory_order_acquire);
-  if (event.complete(generation)) return ACL_SUCCESS;  // never recorded, or passed already
+  if (event.complete(generation)) {  // never recorded, or passed already
+    stream.take_failure_from(event);
+    return ACL_SUCCESS;
+  }
   Task task;
   task.kind = TaskKind::Wait;
-  task.tiny = false;
+  task.tiny = task.modest = false;
   event.references.fetch_add(1, std::memory_order_relaxed);
   task.event = {&event, generation};
   stream.submit(task);

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import acl_library as acl
 import acl_stub
+import several_devices  # noqa: F401
 
 # A library that looks like CANN's: it counts devices, and says which it is.
 FAKE = """

@@ -102,6 +102,15 @@ class TestScripts(TestCase):
         lines = [r"step at 64 px, batch 64: cpu \d+ ms .*, npu \d+ ms", r"targets: \d of 1 met"]
         self.check("benchmarks/resnet50.py", "--case", "64", "--rounds", "1", "--no-memory", lines=lines)
 
+    def test_loaded(self):
+        lines = [
+            r"beside 0: perceptron +cpu +[\d.]+ ms  npu +[\d.]+ ms  npu / cpu +[\d.]+",
+            r"beside 1: layer norm",
+            r"targets: \d of 4 met",
+        ]
+        options = ("--only", "perceptron", "layer norm", "--busy", "0", "1", "--seconds", "0.1")
+        self.check("benchmarks/loaded.py", *options, lines=lines)
+
     def test_overlap(self):
         done = run_script("examples/overlap.py", "--side", "300", "--repeat", "4")
         self.assertIn("the host is back from a 3000 x 3000 matmul after", done.stdout, done.stderr)

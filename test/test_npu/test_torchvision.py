@@ -1,9 +1,11 @@
 """torchvision's unmodified wheel: it imports, its operators are provided only then, and nms works on cpu and npu."""
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 import torch
@@ -68,6 +70,50 @@ for name in ("nms", "qnms", "roi_align", "qroi_align", "roi_pool", "ps_roi_align
                         kept = nms(boxes.to(device), scores.to(device), threshold)
                         self.assertEqual((kept.device.type, kept.dtype), (device, torch.int64))
                         self.assertEqual(kept.tolist(), greedy(boxes, scores, threshold))
+
+    def test_nms_of_many_boxes(self):
+        """What a grid of boxes must not change: crowds, strangers, negative thresholds, corners that are no numbers."""
+        from torchvision.ops import nms
+
+        torch.manual_seed(1)
+        wild = some_boxes(40).float()
+        wild[3, 2], wild[7, 0], wild[11] = math.inf, math.nan, wild[11].flip(0)
+        strange = some_boxes(300).float() * torch.rand(300, 1) * 20
+        strange[::7, 2:] = strange[::7, :2]  # empty boxes
+        for name, boxes in (
+            ("crowd", some_boxes(300).float()),
+            ("strange", strange),
+            ("points", strange[:, [0, 1, 0, 1]]),
+        ):
+            scores = torch.rand(len(boxes))
+            for threshold in (0.0, 0.4, 0.9):
+                with self.subTest(name, threshold=threshold):
+                    expected = greedy(boxes.double(), scores, threshold) if name != "points" else None
+                    results = [nms(boxes.to(d), scores.to(d), threshold).tolist() for d in ("cpu", "npu")]
+                    self.assertEqual(results[0], results[1])
+                    if expected is not None and name == "crowd":
+                        self.assertEqual(results[0], expected)
+        for boxes, threshold in ((wild, 0.4), (some_boxes(40).float(), -0.5)):
+            scores = torch.rand(40)
+            self.assertEqual(*(nms(boxes.to(d), scores.to(d), threshold).tolist() for d in ("cpu", "npu")))
+        far = torch.tensor([[0.0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]])
+        self.assertEqual(nms(far, torch.tensor([0.1, 0.9, 0.5]), -0.5).tolist(), [1])
+
+    def test_nms_is_fast(self):
+        from torchvision.ops import nms
+
+        torch.manual_seed(0)
+        corner = torch.rand(5000, 2) * 1000
+        boxes, scores = torch.cat([corner, corner + torch.rand(5000, 2) * 50 + 1], 1), torch.rand(5000)
+        nms(boxes, scores, 0.5)
+        best = min(self.seconds(lambda: nms(boxes, scores, 0.5)) for _ in range(5))
+        self.assertLess(best, 0.1)  # a millisecond or two where nothing else runs
+
+    @staticmethod
+    def seconds(call):
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
 
     def test_equal_scores_keep_their_order(self):
         from torchvision.ops import nms

@@ -1,6 +1,7 @@
-"""torchvision's operators on npu: values and gradients against references written out here in float64."""
+"""torchvision's operators on npu and the CPU: values and gradients against references written out here in float64."""
 
 import importlib.util
+import itertools
 import math
 import os
 import unittest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 import torch
 
 FOUND = importlib.util.find_spec("torchvision") is not None
+DEVICES = ("npu", "cpu")
 DTYPES = ((torch.float64, 1e-10), (torch.float32, 2e-5), (torch.float16, 2e-2))
 
 
@@ -160,7 +162,7 @@ class TestTorchvisionOps(unittest.TestCase):
         torch.manual_seed(0)
 
     def compare(self, operator, reference, operands):
-        """The operator on npu against the reference in float64, over dtypes; with gradients."""
+        """The operator on both devices against the reference in float64, over dtypes; with gradients."""
         for dtype, tolerance in DTYPES:
             given = [None if t is None else t.to(dtype) for t in operands]
             leaves = [None if t is None else t.double().requires_grad_() for t in given]
@@ -168,14 +170,15 @@ class TestTorchvisionOps(unittest.TestCase):
             weights = torch.rand(expected.shape, dtype=torch.float64).to(dtype)
             wanted = [t for t in leaves if t is not None]
             expected_grads = torch.autograd.grad(expected, wanted, weights.double())
-            on_npu = [None if t is None else t.to("npu").requires_grad_() for t in given]
-            actual = operator(*on_npu)
-            self.assertEqual((actual.device.type, actual.dtype), ("npu", dtype))
-            grads = torch.autograd.grad(actual, [t for t in on_npu if t is not None], weights.to("npu"))
-            for a, e in zip((actual, *grads), (expected, *expected_grads), strict=True):
-                with self.subTest(dtype=dtype, sizes=tuple(e.shape)):
-                    error = (a.detach().cpu().double() - e).abs().max() / max(1.0, e.abs().max().item())
-                    self.assertLess(error.item(), tolerance)
+            for device in DEVICES:
+                moved = [None if t is None else t.detach().to(device).requires_grad_() for t in given]
+                actual = operator(*moved)
+                self.assertEqual((actual.device.type, actual.dtype), (device, dtype))
+                grads = torch.autograd.grad(actual, [t for t in moved if t is not None], weights.to(device))
+                for a, e in zip((actual, *grads), (expected, *expected_grads), strict=True):
+                    with self.subTest(device=device, dtype=dtype, sizes=tuple(e.shape)):
+                        error = (a.detach().cpu().double() - e).abs().max() / max(1.0, e.abs().max().item())
+                        self.assertLess(error.item(), tolerance)
 
     def test_roi_align(self):
         from torchvision.ops import roi_align as operator
@@ -196,15 +199,15 @@ class TestTorchvisionOps(unittest.TestCase):
 
         x = torch.randperm(2 * 2 * 9 * 11).view(2, 2, 9, 11).double() / 100  # no ties, in any dtype but bfloat16
         rois = regions(7, 18)
-        for dtype in (torch.float64, torch.float32, torch.float16):
-            leaf, on_npu = x.to(dtype).double().requires_grad_(), x.to(dtype).to("npu").requires_grad_()
+        for dtype, device in itertools.product((torch.float64, torch.float32, torch.float16), DEVICES):
+            leaf, moved = x.to(dtype).double().requires_grad_(), x.to(dtype).to(device, copy=True).requires_grad_()
             expected, actual = (
                 roi_pool(leaf, rois, (3, 2), 0.5),
-                operator(on_npu, rois.to(dtype).to("npu"), (3, 2), 0.5),
+                operator(moved, rois.to(dtype).to(device), (3, 2), 0.5),
             )
             self.assertTrue(torch.equal(actual.cpu().double(), expected))
             weights = torch.rand_like(expected).half()
-            a = torch.autograd.grad(actual, on_npu, weights.to("npu", dtype))[0].cpu().double()
+            a = torch.autograd.grad(actual, moved, weights.to(device, dtype))[0].cpu().double()
             e = torch.autograd.grad(expected, leaf, weights.double())[0]
             torch.testing.assert_close(a, e, rtol=2e-3, atol=2e-3)
 
@@ -231,13 +234,14 @@ class TestTorchvisionOps(unittest.TestCase):
     def test_channel_mapping_and_places(self):
         import torchvision  # noqa: F401 - defines the operators
 
-        x, rois = torch.randn(1, 8, 6, 6, device="npu"), torch.tensor([[0.0, 0, 0, 4, 4]], device="npu")
-        for name, more in (("ps_roi_align", (2,)), ("ps_roi_pool", ())):
-            mapping = getattr(torch.ops.torchvision, name)(x, rois, 1.0, 2, 2, *more)[1]
-            self.assertEqual(mapping.dtype, torch.int32)
-            self.assertEqual(mapping.flatten().tolist(), list(range(8)))
-        out, places = torch.ops.torchvision.roi_pool(x, rois, 1.0, 2, 2)
-        self.assertTrue(torch.equal(x[0].flatten(1).gather(1, places[0].flatten(1).long()), out[0].flatten(1)))
+        for device in DEVICES:
+            x, rois = torch.randn(1, 8, 6, 6, device=device), torch.tensor([[0.0, 0, 0, 4, 4]], device=device)
+            for name, more in (("ps_roi_align", (2,)), ("ps_roi_pool", ())):
+                mapping = getattr(torch.ops.torchvision, name)(x, rois, 1.0, 2, 2, *more)[1]
+                self.assertEqual(mapping.dtype, torch.int32)
+                self.assertEqual(mapping.flatten().tolist(), list(range(8)))
+            out, places = torch.ops.torchvision.roi_pool(x, rois, 1.0, 2, 2)
+            self.assertTrue(torch.equal(x[0].flatten(1).gather(1, places[0].flatten(1).long()), out[0].flatten(1)))
 
     def test_deform_conv2d(self):
         from torchvision.ops import deform_conv2d as operator
@@ -270,13 +274,14 @@ class TestTorchvisionOps(unittest.TestCase):
     def test_empty_batches_and_regions(self):
         from torchvision.ops import deform_conv2d, nms, roi_align, roi_pool
 
-        x, none = torch.randn(1, 4, 5, 5, device="npu", requires_grad=True), torch.zeros(0, 5, device="npu")
-        for out in (roi_align(x, none, 2), roi_pool(x, none, 2)):
-            self.assertEqual(out.shape, (0, 4, 2, 2))
-            self.assertFalse(torch.autograd.grad(out.sum(), x)[0].any())
-        weight, offset = torch.randn(2, 4, 3, 3, device="npu"), torch.zeros(0, 18, 3, 3, device="npu")
-        self.assertEqual(deform_conv2d(x[:0], offset, weight).shape, (0, 2, 3, 3))
-        self.assertEqual(nms(none[:, :4], none[:, 0], 0.5).tolist(), [])
+        for device in DEVICES:
+            x, none = torch.randn(1, 4, 5, 5, device=device, requires_grad=True), torch.zeros(0, 5, device=device)
+            for out in (roi_align(x, none, 2), roi_pool(x, none, 2)):
+                self.assertEqual(out.shape, (0, 4, 2, 2))
+                self.assertFalse(torch.autograd.grad(out.sum(), x)[0].any())
+            weight, offset = torch.randn(2, 4, 3, 3, device=device), torch.zeros(0, 18, 3, 3, device=device)
+            self.assertEqual(deform_conv2d(x[:0], offset, weight).shape, (0, 2, 3, 3))
+            self.assertEqual(nms(none[:, :4], none[:, 0], 0.5).tolist(), [])
 
     def test_wrong_operands_raise_at_the_call(self):
         from torchvision.ops import deform_conv2d, nms, ps_roi_align, roi_align
@@ -292,6 +297,17 @@ class TestTorchvisionOps(unittest.TestCase):
         ):
             with self.subTest(message), self.assertRaisesRegex((RuntimeError, NotImplementedError), message):
                 call()
+        on_cpu = (
+            (
+                "rois must have shape",
+                lambda: torch.ops.torchvision.roi_align(x.cpu(), rois.cpu()[:, 1:], 1, 2, 2, 2, False),
+            ),
+            ("a region is of image 3", lambda: roi_align(x.cpu(), torch.tensor([[3.0, 0, 0, 4, 4]]), 2)),
+            ("different devices", lambda: torch.ops.torchvision.roi_align(x.cpu(), rois, 1.0, 2, 2, 2, False)),
+        )
+        for message, call in on_cpu:
+            with self.subTest("cpu: " + message), self.assertRaisesRegex(RuntimeError, message):
+                call()
         roi_align(x, torch.tensor([[3.0, 0, 0, 4, 4]], device="npu"), 2)
         with self.assertRaisesRegex(RuntimeError, "a region is of image 3, but there are 1"):
             torch.npu.synchronize()
@@ -300,15 +316,17 @@ class TestTorchvisionOps(unittest.TestCase):
     def test_autocast_computes_in_float32(self):
         from torchvision.ops import deform_conv2d, nms, roi_align
 
-        x, rois = torch.randn(1, 4, 9, 9, device="npu"), torch.tensor([[0.0, 0, 0, 4, 4]], device="npu")
-        with torch.autocast("npu", dtype=torch.float16):
-            out = roi_align(x.half(), rois, 2)
-            conv = deform_conv2d(
-                x.half(), torch.zeros(1, 18, 7, 7, device="npu"), torch.randn(2, 4, 3, 3, device="npu")
-            )
-            kept = nms(rois[:, 1:].half(), rois[:, 0], 0.5)
-        self.assertEqual((out.dtype, conv.dtype, kept.dtype), (torch.float16, torch.float16, torch.int64))
-        self.assertTrue(torch.equal(out, roi_align(x.half().float(), rois, 2).half()))
+        for device in DEVICES:
+            dtype = torch.float16 if device == "npu" else torch.bfloat16
+            x, rois = torch.randn(1, 4, 9, 9, device=device), torch.tensor([[0.0, 0, 0, 4, 4]], device=device)
+            with torch.autocast(device, dtype=dtype):
+                out = roi_align(x.to(dtype), rois, 2)
+                conv = deform_conv2d(
+                    x.to(dtype), torch.zeros(1, 18, 7, 7, device=device), torch.randn(2, 4, 3, 3, device=device)
+                )
+                kept = nms(rois[:, 1:].to(dtype), rois[:, 0], 0.5)
+            self.assertEqual((out.dtype, conv.dtype, kept.dtype), (dtype, dtype, torch.int64))
+            self.assertTrue(torch.equal(out, roi_align(x.to(dtype).float(), rois, 2).to(dtype)))
 
     def test_second_derivatives_are_refused(self):
         from torchvision.ops import roi_align

@@ -9,6 +9,7 @@ writes into OUTDIR (only files whose text changed, so that a build system sees n
     acl_loader.h, acl_loader.cpp     c10::npu::acl::NAME(...), calls through dlsym'ed pointers
     sim_api.h, sim_entry.cpp         the simulator's exported functions, each calling acl_sim::api::NAME in a guard
     acl_ir_types.h                   the IR types that no card has as they are issued here, from ir_facts.yaml
+    LIB_api.h, LIB_entry.cpp         the same for what the simulator has in a library of its own (namespace LIB_sim)
 
 --check exits with 1 if a file would change. A malformed entry is an error that names it.
 """
@@ -63,6 +64,7 @@ class Function:
     anywhere: bool  # needs no device, works in a forked child too
     on_cann: bool  # false for what only the simulator has
     required: bool = False  # the host cannot do without
+    own: str = ""  # the simulator's library that has it, "" for libascendcl
 
     def release(self) -> str:
         """The CANN release that has it, "" if none has."""
@@ -104,7 +106,7 @@ def parse_function(entry: object, library: str, header: str, on_cann: bool) -> F
     anywhere = fields.pop("anywhere", False)
     if fields:
         raise ValueError(f"{name}: unknown keys {sorted(fields)}")
-    if failure is None and ret not in ("aclError", "void") and not ret.endswith("*"):
+    if failure is None and ret not in ("aclError", "HcclResult", "void") and not ret.endswith("*"):
         if ret not in FAILURE_OF_TYPE:
             raise ValueError(f"{name}: say what it returns on failure (failure: ...), the type is '{ret}'")
         failure = FAILURE_OF_TYPE[ret]
@@ -129,6 +131,7 @@ def read_table(path: Path = TABLE) -> tuple[dict, list[Function]]:
             if function.name in seen:
                 raise ValueError(f"{function.name} is listed twice")
             seen.add(function.name)
+            function.own = libraries[library].get("simulator_library", "")
             functions.append(function)
     needed = set(table.get("needed", ()))
     for function in functions:
@@ -154,7 +157,7 @@ def all_names(path: Path = TABLE) -> list[str]:
 
 
 def make_functions_header(functions: list[Function]) -> str:
-    lines = [NOTE + "#pragma once", "#include <acl/acl.h>", "", 'extern "C" {']
+    lines = [NOTE + "#pragma once", "#include <acl/acl.h>", "#include <hccl/hccl.h>", "", 'extern "C" {']
     lines += [f"{f.ret} {f.name}({f.parameters()});" for f in functions]
     return "\n".join([*lines, '}  // extern "C"', ""])
 
@@ -167,6 +170,7 @@ def make_loader_header(functions: list[Function]) -> str:
         "// CANN release may lack it.",
         "#include <acl/acl.h>",
         "#include <c10/npu/acl/Library.h>",
+        "#include <hccl/hccl.h>",
         "",
         "namespace c10::npu::acl {",
     ]
@@ -205,7 +209,8 @@ def make_loader_source(libraries: dict, functions: list[Function], further: list
         if not 1 <= len(library["sonames"]) <= 2:
             raise ValueError(f"{name}: a library has one soname or two, not {library['sonames']}")
         sonames = ", ".join(f'"{soname}"' for soname in [*library["sonames"], ""][:2])
-        lines.append(f"    {{{{{sonames}}}, {optional}, {simulator_only}}},")
+        own = "true" if library.get("simulator_library") else "false"
+        lines.append(f"    {{{{{sonames}}}, {optional}, {simulator_only}, {own}}},")
     lines += ["};", f"const size_t kLibraryCount = {len(order)};", ""]
     lines += ["const char* const kCompanions[] = {" + ", ".join(f'"{soname}"' for soname in further) + "};"]
     lines += [f"const size_t kCompanionCount = {len(further)};", "", "FunctionEntry kFunctions[] = {"]
@@ -222,18 +227,31 @@ def make_loader_source(libraries: dict, functions: list[Function], further: list
     return "\n".join([*lines, "", "}  // namespace c10::npu::acl", ""])
 
 
-def make_sim_api(functions: list[Function]) -> str:
+def make_sim_api(functions: list[Function], namespace: str = "acl_sim") -> str:
+    header = "acl/acl.h" if namespace == "acl_sim" else "hccl/hccl.h"
     lines = [
         NOTE + "#pragma once",
         "// What the simulator's sources implement; the exported entry points call these inside a guard.",
-        "#include <acl/acl.h>",
+        *(["#include <acl/acl.h>"] if header != "acl/acl.h" else []),
+        f"#include <{header}>",
         "",
         "#include <cstdarg>",
         "",
-        "namespace acl_sim::api {",
+        f"namespace {namespace}::api {{",
     ]
     lines += [f"{f.ret} {f.name}({f.parameters('va_list rest')});" for f in functions]
-    return "\n".join([*lines, "}  // namespace acl_sim::api", ""])
+    return "\n".join([*lines, f"}}  // namespace {namespace}::api", ""])
+
+
+def make_own_entry(functions: list[Function], own: str) -> str:
+    """The entry points of a library of the simulator's whose functions return HcclResult or a pointer."""
+    lines = [NOTE + '#include "acl_functions.h"', f'#include "{own}_api.h"', '#include "guard.h"', ""]
+    lines += ["#pragma GCC visibility push(default)", 'extern "C" {']
+    for f in functions:
+        call = f"{own}_sim::api::{f.name}({f.names()})"
+        guarded = f'{own}_sim::guard("{f.name}", [&] {{ return {call}; }})' if f.ret == "HcclResult" else call
+        lines.append(f"{f.ret} {f.name}({f.parameters()}) {{ return {guarded}; }}")
+    return "\n".join([*lines, '}  // extern "C"', "#pragma GCC visibility pop", ""])
 
 
 def make_sim_entry(functions: list[Function]) -> str:
@@ -294,14 +312,20 @@ def make_ir_types(types: list[str]) -> str:
 
 def generate() -> dict[str, str]:
     libraries, functions = read_table()
-    return {
+    ours = [f for f in functions if not f.own]
+    files = {
         "acl_functions.h": make_functions_header(functions),
         "acl_loader.h": make_loader_header(functions),
         "acl_loader.cpp": make_loader_source(libraries, functions, companions()),
-        "sim_api.h": make_sim_api(functions),
-        "sim_entry.cpp": make_sim_entry(functions),
+        "sim_api.h": make_sim_api(ours),
+        "sim_entry.cpp": make_sim_entry(ours),
         "acl_ir_types.h": make_ir_types(not_on_a_card()),
     }
+    for own in sorted({f.own for f in functions} - {""}):
+        of_library = [f for f in functions if f.own == own]
+        files[f"{own}_api.h"] = make_sim_api(of_library, f"{own}_sim")
+        files[f"{own}_entry.cpp"] = make_own_entry(of_library, own)
+    return files
 
 
 def main() -> int:

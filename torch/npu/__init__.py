@@ -7,6 +7,7 @@ nor start a thread, so a process may fork after them. The first call that needs 
 """
 
 import importlib
+import os
 import sys
 import threading
 import traceback
@@ -189,7 +190,10 @@ def synchronize(device: Any = None) -> None:
 
 def get_device_properties(device: Any = None):
     r"""Return the properties of an NPU: ``name``, ``total_memory`` (bytes), ``multi_processor_count`` (AI cores),
-    ``major`` and ``minor`` (see :func:`get_device_capability`), ``is_simulated``.
+    ``major`` and ``minor`` (see :func:`get_device_capability`), ``uuid``, ``is_simulated``.
+
+    ``uuid`` has ``bytes`` (16) and, as text, their usual form. AscendCL tells none: it is made of the host's id and
+    the NPU's number on the host, so it is the same in every process, and differs between NPUs.
 
     Raises:
         AssertionError: there is no NPU of that index.
@@ -283,6 +287,16 @@ def reset_fallback_stats() -> None:
     torch._C._npu_resetFallbackStats()
 
 
+def _sleep(cycles: int) -> None:
+    r"""Keep the current stream busy for ``cycles`` of the simulated NPU's clock, a thousand million a second.
+
+    Raises:
+        NotImplementedError: on a card, whose CANN has no operator that waits.
+    """
+    _lazy_init()
+    torch._C._npu_sleep(cycles)
+
+
 def ipc_collect() -> None:
     r"""Give back memory that other processes have released; nothing to do, since NPU memory is not shared yet."""
     _lazy_init()
@@ -294,7 +308,22 @@ def _shutdown() -> None:
 
 
 # Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = ("amp", "comm", "config", "dump", "memory", "options", "random", "streams", "types", "utils")
+_LAZY_MODULES = (
+    "_gpu_trace",
+    "_sanitizer",
+    "amp",
+    "autocast_utils",
+    "comm",
+    "config",
+    "dump",
+    "memory",
+    "optim",
+    "options",
+    "random",
+    "streams",
+    "types",
+    "utils",
+)
 _LAZY_NAMES = {
     "Event": "streams",
     "ExternalStream": "streams",
@@ -309,18 +338,29 @@ _LAZY_NAMES = {
     "finalize_dump": "dump",
     "init_dump": "dump",
     "set_dump": "dump",
+    "conv": "options",
     "disable_graph_mode": "options",
     "enable_graph_mode": "options",
     "get_option": "options",
     "global_step_inc": "options",
     "is_graph_mode": "options",
     "launch_graph": "options",
+    "matmul": "options",
     "set_aoe": "options",
     "set_compile_mode": "options",
     "set_option": "options",
     "set_start_fuzz_compile_step": "options",
+    "get_autocast_dtype": "autocast_utils",
+    "is_autocast_enabled": "autocast_utils",
+    "set_autocast_dtype": "autocast_utils",
+    "set_autocast_enabled": "autocast_utils",
     "caching_allocator_alloc": "memory",
     "caching_allocator_delete": "memory",
+    "change_current_allocator": "memory",
+    "MemPool": "memory",
+    "NPUPluggableAllocator": "memory",
+    "use_mem_pool": "memory",
+    "host_empty_cache": "memory",
     "device_memory_used": "memory",
     "empty_cache": "memory",
     "get_allocator_backend": "memory",
@@ -402,6 +442,10 @@ def _module_cast_weight(self, device: Any) -> None:
         torch.npu.config.cast_weight(self)
 
 
+def _sanitizer_wanted() -> bool:
+    return os.environ.get("TORCH_NPU_SANITIZER", "") not in ("", "0")
+
+
 def _register() -> None:
     # The device type's name, torch.npu as its module, and the methods that upstream generates for it.
     torch.utils.rename_privateuse1_backend("npu")
@@ -411,9 +455,16 @@ def _register() -> None:
     torch.nn.Module.npu = _module_to_npu
     torch.nn.Module.cast_weight = _module_cast_weight
 
+    importlib.import_module("torch.backends.npu")  # there by its name alone, as torch.backends.cuda is
+
     from . import _custom_ops
 
     _custom_ops.attach()
+
+    if _sanitizer_wanted():
+        from . import _sanitizer
+
+        _sanitizer.enable_npu_sanitizer()
 
     import atexit
 

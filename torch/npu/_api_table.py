@@ -122,6 +122,16 @@ _SECTIONS = (
         torch.cuda.DeferredCudaCallError | torch.npu.DeferredNpuCallError | 2.1 | A queued call failed.
         torch.cuda.set_stream | ~ | 1.8 | Makes a stream the one in use.
         torch.cuda.streams | ~ | 1.5 | module: streams and events.
+        torch.cuda._is_compiled | ~ | 2.1 | Internal; always true.
+        torch.cuda._is_in_bad_fork | ~ | 2.1 | Internal; whether the process was forked after initialisation.
+        torch.cuda._lazy_init | ~ | 2.1 | Internal; initialises the device layer.
+        torch.cuda._lazy_call | ~ | 2.1 | Internal; calls once it is initialised.
+        torch.cuda._exchange_device | ~ | 2.1 | Internal; sets the device in use and returns the one before.
+        torch.cuda._maybe_exchange_device | ~ | 2.1 | Internal; the same, but for a negative index.
+        torch.cuda._DeviceGuard | ~ | 2.1 | Internal; context manager that selects a device by its index.
+        torch.cuda._get_device_index | ~ | 2.1 | Internal; the index that an argument means.
+        torch.cuda._utils | ~ | 2.1 | module: internal helpers.
+        torch.cuda._utils._get_device_index | ~ | 2.1 | Internal; the index that an argument means.
         torch.cuda.streams.Stream | ~ | 1.5 | As torch.npu.Stream.
         torch.cuda.streams.Event | ~ | 1.5 | As torch.npu.Event.
         torch.cuda.streams.ExternalStream | ~ | 2.1 | As torch.npu.ExternalStream.
@@ -148,6 +158,7 @@ _SECTIONS = (
         torch.cuda.memory_summary | ~ | 1.5 | The same as text.
         torch.cuda.memory_snapshot | ~ | 1.5 | Segments and blocks.
         torch.cuda.memory._record_memory_history | ~ | 2.13 | Starts or stops recording allocations.
+        torch.cuda.memory._snapshot | ~ | 2.13 | Returns them.
         torch.cuda.memory._dump_snapshot | ~ | 2.13 | Writes them to a file.
         torch.cuda.mem_get_info | ~ | 1.8 | Free and total bytes.
         torch.cuda.set_per_process_memory_fraction | ~ | 1.8 | Limits this process.
@@ -177,6 +188,8 @@ _SECTIONS = (
         torch.cuda.get_rng_state_all | ~ | 1.5 | States of all devices.
         torch.cuda.set_rng_state_all | ~ | 1.5 | Restores them.
         torch.cuda.default_generators | ~ | 1.5 | The generators, one per device.
+        torch.cuda._get_rng_state_offset | ~ | 2.13 | Internal; how far a generator has come.
+        torch.cuda._set_rng_state_offset | ~ | 2.13 | Internal; sets that.
         """,
     ),
     (
@@ -250,14 +263,14 @@ _SECTIONS = (
         torch.backends.cudnn.conv | = | 2.13 | Has no effect on npu; kept, harmless.
         torch.backends.cuda.matmul | = | 1.8 | Has no effect on npu; kept, harmless.
         torch.backends.cuda.is_built | = | 1.5 | False on this wheel; torch.npu.is_available() asks for the device.
-        torch.backends.cuda.cufft_plan_cache | - | - | There is no cuFFT.
+        torch.backends.cuda.cufft_plan_cache | torch.backends.npu.fft_plan_cache | 2.13 | Remembers its size; npu needs no plans.
         torch.backends.cuda.preferred_linalg_library | - | - | Chooses between NVIDIA libraries.
         torch.backends.cuda.preferred_blas_library | - | - | Chooses between NVIDIA libraries.
-        torch.backends.cuda.enable_flash_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.enable_flash_sdp | = | 2.1 | Of all devices: npu's fused kernel, or the composite.
         torch.backends.cuda.enable_mem_efficient_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
-        torch.backends.cuda.enable_math_sdp | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.enable_math_sdp | = | 2.1 | Of all devices: npu's fused kernel, or the composite.
         torch.backends.cuda.enable_cudnn_sdp | = | 2.13 | Chooses between CUDA kernels; no effect on npu.
-        torch.backends.cuda.sdp_kernel | = | 2.1 | Chooses between CUDA kernels; no effect on npu.
+        torch.backends.cuda.sdp_kernel | = | 2.1 | Of all devices: npu's fused kernel, or the composite.
         torch.backends.cuda | = | 1.5 | module: switches of CUDA libraries; no effect on npu.
         torch.backends.cudnn | = | 1.5 | module: switches of cuDNN; no effect on npu.
         torch.version.cuda | - | - | None on this wheel; torch.npu.is_available() asks for the device.
@@ -278,12 +291,12 @@ _SECTIONS = (
         torch.cuda.graphs | - | - | CUDA graphs.
         torch.cuda.graph_pool_handle | - | - | CUDA graphs.
         torch.cuda.make_graphed_callables | - | - | CUDA graphs; call the module itself.
-        torch.cuda.MemPool | - | - | Pools of CUDA graphs.
-        torch.cuda.use_mem_pool | - | - | Pools of CUDA graphs.
+        torch.cuda.MemPool | ~ | 2.13 | A memory pool of its own.
+        torch.cuda.use_mem_pool | ~ | 2.13 | Allocations go to a pool.
         torch.cuda.GreenContext | - | - | CUDA green contexts.
         torch.cuda.green_contexts | - | - | CUDA green contexts.
-        torch.cuda.CUDAPluggableAllocator | - | - | Allocator written against CUDA.
-        torch.cuda.change_current_allocator | - | - | Allocator written against CUDA.
+        torch.cuda.CUDAPluggableAllocator | torch.npu.NPUPluggableAllocator | 2.13 | Write its functions against AscendCL.
+        torch.cuda.change_current_allocator | ~ | 2.13 | Takes an NPUPluggableAllocator.
         torch.cuda.caching_allocator_enable | - | - | The caching allocator is always on.
         torch.cuda.caching_allocator_disabled | - | - | The caching allocator is always on.
         torch.cuda.get_arch_list | - | - | CUDA architectures.
@@ -334,7 +347,7 @@ _SECTIONS = (
         CUDA_LAUNCH_BLOCKING | - | - | TASK_QUEUE_ENABLE=0 ASCEND_LAUNCH_BLOCKING=1 bring errors to their call.
         CUDA_DEVICE_ORDER | - | - | Devices are numbered by their logical id.
         CUBLAS_WORKSPACE_CONFIG | - | - | cuBLAS; remove.
-        PYTORCH_CUDA_ALLOC_CONF | - | - | PYTORCH_NPU_ALLOC_CONF takes the same, but for expandable_segments.
+        PYTORCH_CUDA_ALLOC_CONF | PYTORCH_NPU_ALLOC_CONF | 1.8 | Takes the same options of the native allocator.
         NCCL_DEBUG | - | - | hccl logs through ASCEND_GLOBAL_LOG_LEVEL.
         NCCL_SOCKET_IFNAME | - | - | hccl has HCCL_SOCKET_IFNAME.
         NCCL_IB_DISABLE | - | - | Of NCCL; remove.

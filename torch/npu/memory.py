@@ -1,5 +1,7 @@
 r"""Memory of the NPUs: the caching allocator's counters and switches, and those of pinned host memory."""
 
+import contextlib
+import ctypes
 import pickle
 import sys
 from typing import Any
@@ -12,12 +14,16 @@ from ._memory_summary import format_memory_summary
 from ._utils import _get_device_index
 
 __all__ = [
+    "MemPool",
+    "NPUPluggableAllocator",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "change_current_allocator",
     "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
+    "host_empty_cache",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "max_memory_allocated",
@@ -38,6 +44,7 @@ __all__ = [
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
 
 
@@ -86,8 +93,8 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def get_allocator_backend() -> str:
-    r"""Return the allocator's name: ``native``, the only one."""
-    return "native"
+    r"""Return the allocator's name: ``native``, or ``pluggable`` after :func:`change_current_allocator`."""
+    return torch._C._npu_getAllocatorBackend()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
@@ -118,6 +125,12 @@ def empty_cache() -> None:
     r"""Give all cached memory that no tensor uses back to the devices. Does nothing before initialisation."""
     if torch.npu.is_initialized():
         torch._C._npu_emptyCache()
+
+
+def host_empty_cache() -> None:
+    r"""Give back all cached pinned host memory that no tensor uses. Does nothing before initialisation."""
+    if torch.npu.is_initialized():
+        torch._C._npu_hostEmptyCache()
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
@@ -154,14 +167,14 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    r"""Return :func:`host_memory_stats` as nested dictionaries; empty before initialisation."""
-    if not torch.npu.is_initialized():
-        return {}
-    return torch._C._npu_hostMemoryStats()
+    r"""Return :func:`host_memory_stats` as nested dictionaries; empty before memory was pinned for the first time."""
+    # Pinning memory opens a device by itself, without torch.npu's initialisation.
+    stats = torch._C._npu_hostMemoryStats()
+    return stats if torch.npu.is_initialized() or stats["num_host_alloc"] else {}
 
 
 def host_memory_stats() -> dict[str, Any]:
-    r"""Return the counters of pinned host memory, as sorted ``{name: int}``; empty before initialisation.
+    r"""Return the counters of pinned host memory, as sorted ``{name: int}``; empty before any was pinned.
 
     ``{allocation,segment,allocated_bytes,reserved_bytes}.{current,peak,allocated,freed}`` mean what they mean in
     :func:`memory_stats`; ``num_host_alloc`` and ``num_host_free`` count calls to the driver, and
@@ -234,21 +247,17 @@ def max_memory_cached(device: Any = None) -> int:
 
 def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
     r"""Return one dict per segment of all NPUs: ``device``, ``address``, ``segment_type`` (``large``/``small``),
-    ``stream``, ``total_size``, ``allocated_size``, ``active_size``, ``requested_size`` (bytes), and ``blocks`` with
-    ``address``, ``size``, ``requested_size`` and ``state``.
+    ``segment_pool_id``, ``is_expandable``, ``stream``, ``total_size``, ``allocated_size``, ``active_size``,
+    ``requested_size`` (bytes), and ``blocks`` with ``address``, ``size``, ``requested_size`` and ``state``.
 
     Args:
-        mempool_id: must be None, since there are no private pools.
+        mempool_id (tuple of two ints, optional): the :attr:`MemPool.id` of a pool, for its segments only; default all.
         include_traces (bool, optional): for symmetry with torch.cuda; the segments hold no history.
-
-    Raises:
-        ValueError: a pool is asked for.
     """
-    if mempool_id is not None:
-        raise ValueError("memory_snapshot: npu has no private memory pools")
     if not torch.npu.is_initialized():
         return []
-    return torch._C._npu_memorySnapshot(include_traces)["segments"]
+    pool = (0, 0) if mempool_id is None else tuple(mempool_id)
+    return torch._C._npu_memorySnapshot(pool, include_traces)["segments"]
 
 
 def _record_memory_history(
@@ -290,13 +299,125 @@ def _snapshot(device: Any = None) -> dict[str, Any]:
     ``time_us`` and ``frames``.
     """
     torch.npu._lazy_init()
-    return torch._C._npu_memorySnapshot(True)
+    return torch._C._npu_memorySnapshot((0, 0), True)
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
     r"""Write :func:`_snapshot` to a pickle file, which pytorch.org/memory_viz shows."""
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(), file)
+
+
+@deprecated(
+    "torch.npu._set_allocator_settings is deprecated. Use torch._C._accelerator_setAllocatorSettings instead.",
+    category=FutureWarning,
+)
+def _set_allocator_settings(env: str) -> None:
+    r"""Apply a string in the form of ``PYTORCH_NPU_ALLOC_CONF`` to the running allocator.
+
+    Raises:
+        ValueError: a key is unknown, or a value wrong.
+    """
+    torch._C._npu_setAllocatorSettings(env)
+
+
+class _NPUAllocator:
+    r"""An allocator of device memory: the caching one, or one made of a library's functions."""
+
+    def __init__(self, allocator: Any):
+        self._allocator = allocator
+
+    def allocator(self) -> Any:
+        r"""Return the object that :class:`MemPool` takes."""
+        return self._allocator
+
+
+class NPUPluggableAllocator(_NPUAllocator):
+    r"""An allocator made of two functions of a shared library.
+
+    Args:
+        path_to_so_file (str): the library.
+        alloc_fn_name (str): ``void* alloc(ssize_t size, int device, aclrtStream stream)``; null where there is no
+            memory.
+        free_fn_name (str): ``void free(void* ptr, ssize_t size, int device, aclrtStream stream)``.
+
+    Raises:
+        OSError: the library cannot be loaded.
+        AttributeError: it has no such function.
+    """
+
+    def __init__(self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str):
+        library = ctypes.CDLL(path_to_so_file)
+        functions = (getattr(library, name) for name in (alloc_fn_name, free_fn_name))
+        super().__init__(torch._C._npu_customAllocator(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions)))
+
+
+def change_current_allocator(allocator: _NPUAllocator) -> None:
+    r"""Put ``allocator`` in the place of the caching allocator. What it does not offer (statistics, snapshots, pools)
+    raises from then on.
+
+    Raises:
+        RuntimeError: the present allocator has been used already.
+    """
+    torch._C._npu_changeCurrentAllocator(allocator.allocator())
+
+
+def _get_current_allocator() -> _NPUAllocator:
+    r"""Return the allocator in use."""
+    return _NPUAllocator(torch._C._npu_getAllocator())
+
+
+class MemPool(torch._C._NPUMemPool):
+    r"""A pool of memory of its own in the caching allocator: what is allocated inside :func:`use_mem_pool` shares no
+    segment with anything else.
+
+    Args:
+        allocator (optional): where its segments come from, an ``allocator()`` of :class:`NPUPluggableAllocator`;
+            default the device.
+        use_on_oom (bool, optional): what is free in the pool also serves requests from outside that would be out of
+            memory otherwise.
+        no_split (bool, optional): a segment is one block, whatever of it is asked for.
+    """
+
+    def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False):
+        torch.npu._lazy_init()
+        super().__init__(allocator, True, use_on_oom, no_split)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        r"""The pool's id: two ints."""
+        return super().id
+
+    @property
+    def allocator(self) -> Any:
+        r"""The allocator that was given for its segments, or None."""
+        return super().allocator
+
+    def use_count(self) -> int:
+        r"""Return 1, and one more for each :func:`use_mem_pool` of it that is under way."""
+        return super().use_count()
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        r"""Return :func:`memory_snapshot` of the pool."""
+        return memory_snapshot(self.id, include_traces)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Any = None):
+    r"""Context manager in which this thread's allocations go to ``pool``; those of other threads, such as a backward's,
+    do not.
+
+    Args:
+        pool (MemPool): the pool.
+        device (torch.device, str or int, optional): the NPU whose allocations go there, default the current one.
+    """
+    index = _get_device_index(device, optional=True)
+    torch._C._npu_beginAllocateCurrentThreadToPool(index, pool.id)
+    try:
+        yield
+    finally:
+        torch._C._npu_endAllocateToPool(index, pool.id)
+        torch._C._npu_releasePool(index, pool.id)
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:

@@ -20,6 +20,11 @@ void for_each_stat_array(DeviceStats& stats, F f) {
       f(stat);
     }
   }
+  for (auto& [id, array] : stats.reserved_bytes_by_private_pools) {
+    for (Stat& stat : array) {
+      f(stat);
+    }
+  }
   f(stats.oversize_allocations);
   f(stats.oversize_segments);
 }
@@ -101,13 +106,18 @@ void DeviceCachingAllocator::reset_peak_stats() {
   for_each_stat_array(stats_, [](Stat& stat) { stat.reset_peak(); });
 }
 
-std::vector<SegmentInfo> DeviceCachingAllocator::snapshot() {
+std::vector<SegmentInfo> DeviceCachingAllocator::snapshot(MempoolId_t pool) {
   const std::lock_guard lock(mutex_);
   settle();
   std::vector<SegmentInfo> result;
   result.reserve(segments_.size());
   for (const auto& [address, first] : segments_) {
+    if (pool != kPublicPool && id_of(*first->pool) != pool) {
+      continue;
+    }
     SegmentInfo& segment = result.emplace_back();
+    segment.owner_private_pool_id = id_of(*first->pool);
+    segment.is_expandable = first->expandable != nullptr;
     segment.device = device_;
     segment.address = reinterpret_cast<size_t>(address);
     segment.stream = first->stream.stream();
@@ -171,11 +181,12 @@ std::shared_ptr<GatheredContext> DeviceCachingAllocator::gather_context(RecordCo
 }
 
 void DeviceCachingAllocator::trace_event(TraceEntry::Action action, const void* address, size_t size,
-                                         const NPUStream& stream, std::shared_ptr<GatheredContext> context) {
+                                         const NPUStream& stream, MempoolId_t pool,
+                                         std::shared_ptr<GatheredContext> context) {
   if (history_.size() >= history_max_) {
     history_.pop_front();
   }
-  history_.emplace_back(action, device_, reinterpret_cast<size_t>(address), size, stream.stream(), MempoolId_t{0, 0},
+  history_.emplace_back(action, device_, reinterpret_cast<size_t>(address), size, stream.stream(), pool,
                         /*time=*/0, history_when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
   using std::chrono::microseconds;
   history_.back().time_.t_ =

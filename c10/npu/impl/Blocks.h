@@ -16,6 +16,7 @@ namespace c10::npu::NPUCachingAllocator {
 
 struct Block;
 struct BlockPool;
+class ExpandableSegment;
 
 struct ByStreamAndSize {
   bool operator()(const Block* a, const Block* b) const;
@@ -38,6 +39,12 @@ using BlockTree = std::set<Block*, ByStreamAndSize>;
 // looked for, and before anything is reported or given back. So the same blocks are handed out as without them, except
 // that the one freed last comes first. Of the statistics only the totals and peaks of "inactive_split" show a
 // difference, since joins and splits that do not happen are not counted.
+//
+// Note [Private pools]
+// A pool of its own (torch.npu.MemPool) is a pair of block pools beside the public pair. While a thread allocates to it
+// (use_mem_pool), its requests take blocks of these only; a block returns to where it came from, whoever frees it. The
+// pool lives until its last user has released it and its last segment has gone back. Its segments may come from an
+// allocator of the user's.
 struct Block {
   Block(NPUStream stream, size_t size, BlockPool* pool, void* ptr) : stream(stream), size(size), ptr(ptr), pool(pool) {}
 
@@ -54,9 +61,10 @@ struct Block {
   bool hot = false;         // see Note [Hot blocks]
   Block* colder = nullptr;  // the next hot block of the same size
   int event_count = 0;
-  BlockTree::iterator where;           // in the pool's tree while the block is free
-  int64_t birth = 0;                   // the pool's request count when the block became free
-  std::vector<NPUStream> stream_uses;  // other streams that record_stream named
+  BlockTree::iterator where;                // in the pool's tree while the block is free
+  int64_t birth = 0;                        // the pool's request count when the block became free
+  std::vector<NPUStream> stream_uses;       // other streams that record_stream named
+  ExpandableSegment* expandable = nullptr;  // the segment that its pages belong to, see ExpandableSegment.h
   std::shared_ptr<GatheredContext> context;
   std::shared_ptr<GatheredContext> segment_context;  // on the first block of a segment
 };
@@ -74,7 +82,7 @@ inline bool ByStreamAndSize::operator()(const Block* a, const Block* b) const {
 // Free blocks of one kind, smallest first for each stream. Nodes of the tree are used again: they are half the cost
 // of an allocation otherwise.
 struct BlockPool {
-  explicit BlockPool(bool is_small) : is_small(is_small) {}
+  explicit BlockPool(bool is_small, struct PrivatePool* owner = nullptr) : is_small(is_small), owner(owner) {}
 
   void insert(Block* block) {
     if (spare.empty()) {
@@ -96,8 +104,25 @@ struct BlockPool {
   BlockTree blocks;
   std::vector<BlockTree::node_type> spare;
   const bool is_small;
-  int64_t requests = 0;  // counts searches, as the age of free blocks for garbage collection
+  struct PrivatePool* const owner;  // null: public
+  int64_t requests = 0;             // counts searches, as the age of free blocks for garbage collection
 };
+
+// See Note [Private pools].
+struct PrivatePool {
+  PrivatePool(MempoolId_t id, std::shared_ptr<NPUAllocator> source) : id(id), source(std::move(source)) {}
+
+  const MempoolId_t id;
+  const std::shared_ptr<NPUAllocator> source;  // null: the device
+  int users = 0;
+  size_t reserved = 0;  // bytes of its segments
+  bool use_on_oom = false;
+  bool no_split = false;
+  BlockPool small{/*is_small=*/true, this};
+  BlockPool large{/*is_small=*/false, this};
+};
+
+inline MempoolId_t id_of(const BlockPool& pool) { return pool.owner != nullptr ? pool.owner->id : kPublicPool; }
 
 // See Note [Hot blocks].
 class HotBlocks {
@@ -120,7 +145,7 @@ class HotBlocks {
 
   // False if the block is not of a kind to be kept, or there are enough of its size.
   bool keep(Block* block) {
-    if (block->size > kLargest || !block->pool->is_small) {
+    if (block->size > kLargest || !block->pool->is_small || block->pool->owner != nullptr) {
       return false;
     }
     const size_t kind = block->size / CachingAllocator::kMinBlockSize;

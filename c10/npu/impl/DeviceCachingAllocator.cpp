@@ -6,6 +6,8 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
+#include <c10/npu/impl/StatCounts.h>
+#include <c10/npu/impl/Trace.h>
 
 #include <algorithm>
 
@@ -19,17 +21,6 @@ using CachingAllocator::kSmallBuffer;
 using CachingAllocator::kSmallSize;
 
 namespace {
-
-// Each statistic is kept for everything and for the pool that it concerns.
-[[gnu::always_inline]] inline void increase(StatArray& stat, const BlockPool& pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
-  stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].increase(amount);
-}
-
-[[gnu::always_inline]] inline void decrease(StatArray& stat, const BlockPool& pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
-  stat[static_cast<size_t>(pool.is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL)].decrease(amount);
-}
 
 size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
@@ -78,6 +69,7 @@ void apply_settings() {
   const auto& divisions = Config::roundup_power2_divisions();
   limits.round_to_power_of_two.store(std::any_of(divisions.begin(), divisions.end(), [](size_t n) { return n > 1; }));
   limits.collect_garbage.store(Config::garbage_collection_threshold() > 0);
+  limits.expandable_segments.store(Config::use_expandable_segments());
 }
 
 // ---- blocks
@@ -109,20 +101,20 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
     process_events(/*wait=*/false);
   }
   const size_t size = round_size(requested_size);
-  if (Block* hot = hot_.take(size, stream)) {
+  BlockPool& pool = pool_of(size, stream);
+  if (Block* hot = C10_LIKELY(pool.owner == nullptr) ? hot_.take(size, stream) : nullptr) {
     hot->allocated = true;
     hot->requested_size = requested_size;
     count_allocation(*hot);
     if (C10_UNLIKELY(history_enabled_)) {
       trace_allocation(hot, std::move(context));
     }
-    return {hot->ptr, size};
+    return {hot->ptr, size, false};
   }
-  BlockPool& pool = pool_of(size);
-
   if (pool.is_small) {
     settle();
   }
+  const int64_t waits = stats_.num_sync_all_streams;
   Block* block = take_free_block(pool, size, stream);
   if (C10_UNLIKELY(block == nullptr)) {
     aclError error = ACL_SUCCESS;
@@ -130,14 +122,17 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
     if (limits.collect_garbage.load(std::memory_order_relaxed)) {
       collect_garbage();
     }
-    block = make_segment(pool, wanted, stream, &error);
+    block = get_memory(pool, size, stream, &error);
     if (block == nullptr && is_out_of_memory(error)) {
       ++stats_.num_alloc_retries;
       if (release_for(pool, size, stream)) {
-        block = make_segment(pool, wanted, stream, &error);
+        block = get_memory(pool, size, stream, &error);
       }
-      if (block == nullptr && release_cached_blocks()) {
-        block = make_segment(pool, wanted, stream, &error);
+      if (block == nullptr && release_cached_blocks(kPublicPool)) {
+        block = get_memory(pool, size, stream, &error);
+      }
+      if (block == nullptr && pool.owner == nullptr) {
+        block = take_from_spare_pools(size, stream);
       }
     }
     if (block == nullptr) {
@@ -148,7 +143,7 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
     }
   }
   use_block(block, size, requested_size, std::move(context));
-  return {block->ptr, block->size};
+  return {block->ptr, block->size, stats_.num_sync_all_streams != waits};
 }
 
 Block* DeviceCachingAllocator::take_free_block(BlockPool& pool, size_t size, const NPUStream& stream) {
@@ -176,7 +171,11 @@ Block* DeviceCachingAllocator::take_free_block(BlockPool& pool, size_t size, con
 
 bool DeviceCachingAllocator::should_split(const Block* block, size_t size) const {
   const size_t remaining = block->size - size;
-  if (block->pool->is_small) {
+  if (C10_UNLIKELY(block->pool->owner != nullptr && block->pool->owner->no_split)) {
+    return false;
+  }
+  // Pages are many times a small request, and given back as they become free.
+  if (block->pool->is_small || block->expandable != nullptr) {
     return remaining >= kMinBlockSize;
   }
   return remaining > kSmallSize && size < max_split_size();
@@ -193,6 +192,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
       rest->next->prev = rest;
     }
     rest->birth = pool.requests;
+    rest->expandable = block->expandable;
     block->next = rest;
     block->size = size;
     pool.insert(rest);
@@ -213,7 +213,7 @@ void DeviceCachingAllocator::use_block(Block* block, size_t size, size_t request
 
 void DeviceCachingAllocator::trace_allocation(Block* block, std::shared_ptr<GatheredContext> context) {
   block->context = std::move(context);
-  trace_event(TraceEntry::ALLOC, block->ptr, block->requested_size, block->stream, block->context);
+  trace_event(TraceEntry::ALLOC, block->ptr, block->requested_size, block->stream, id_of(*block->pool), block->context);
 }
 
 inline void DeviceCachingAllocator::count_allocation(const Block& block) {
@@ -236,28 +236,61 @@ void DeviceCachingAllocator::settle() {
   hot_.take_all([this](Block* block) { join_and_insert(block); });
 }
 
+Block* DeviceCachingAllocator::get_memory(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error) {
+  if (C10_UNLIKELY(is_expandable(pool))) {
+    Block* block = grow(pool, size, stream, error);
+    if (block != nullptr || *error != ACL_SUCCESS) {
+      return block;
+    }
+  }
+  return make_segment(pool, segment_size(size), stream, error);
+}
+
+void DeviceCachingAllocator::count_reserved(BlockPool& pool, size_t bytes) {
+  reserved_ += bytes;
+  ++stats_.num_device_alloc;
+  increase(stats_.reserved_bytes, pool, bytes);
+  if (pool.owner != nullptr) {
+    pool.owner->reserved += bytes;
+    increase(stats_.reserved_bytes_by_private_pools[pool.owner->id], pool, bytes);
+  }
+}
+
+void DeviceCachingAllocator::count_given_back(BlockPool& pool, size_t bytes) {
+  reserved_ -= bytes;
+  ++stats_.num_device_free;
+  decrease(stats_.reserved_bytes, pool, bytes);
+  if (pool.owner != nullptr) {
+    pool.owner->reserved -= bytes;
+    decrease(stats_.reserved_bytes_by_private_pools[pool.owner->id], pool, bytes);
+  }
+}
+
 Block* DeviceCachingAllocator::make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error) {
   if (fraction_.has_value() && reserved_ + size > allowed_) {
     *error = ACL_ERROR_STORAGE_OVER_LIMIT;
     return nullptr;
   }
   void* ptr = nullptr;
-  *error = acl::aclrtMalloc(&ptr, size, ACL_MEM_MALLOC_HUGE_FIRST);
+  if (pool.owner != nullptr && pool.owner->source != nullptr) {
+    ptr = pool.owner->source->raw_alloc_with_stream(size, stream);
+    *error = ptr != nullptr ? ACL_SUCCESS : ACL_ERROR_RT_MEMORY_ALLOCATION;
+  } else {
+    *error = acl::aclrtMalloc(&ptr, size, ACL_MEM_MALLOC_HUGE_FIRST);
+  }
   if (*error != ACL_SUCCESS) {
     return nullptr;
   }
   Block* block = make_block(stream, size, &pool, ptr);
   segments_.emplace(ptr, block);
-  reserved_ += size;
-  ++stats_.num_device_alloc;
+  count_reserved(pool, size);
   increase(stats_.segment, pool, 1);
-  increase(stats_.reserved_bytes, pool, size);
   if (size >= max_split_size()) {
     stats_.oversize_segments.increase(1);
   }
   if (history_enabled_) {
     block->segment_context = gather_context(RecordContext::STATE);
-    trace_event(TraceEntry::SEGMENT_ALLOC, ptr, size, stream, block->segment_context);
+    trace_event(TraceEntry::SEGMENT_ALLOC, ptr, size, stream, id_of(pool), block->segment_context);
   }
   return block;
 }
@@ -273,7 +306,7 @@ void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<AllocatorLock>
   };
   const uint64_t allocated = current(stats_.allocated_bytes), reserved = current(stats_.reserved_bytes);
   if (history_enabled_) {
-    trace_event(TraceEntry::OOM, reinterpret_cast<const void*>(device_free), size, stream,
+    trace_event(TraceEntry::OOM, reinterpret_cast<const void*>(device_free), size, stream, kPublicPool,
                 gather_context(RecordContext::STATE));
   }
   const std::string allowed = fraction_.has_value() ? format_size(allowed_) + " allowed; " : "";
@@ -314,7 +347,7 @@ size_t DeviceCachingAllocator::free(void* ptr) noexcept {
     stats_.oversize_allocations.decrease(1);
   }
   if (C10_UNLIKELY(history_enabled_)) {
-    trace_event(TraceEntry::FREE_REQUESTED, block->ptr, block->requested_size, block->stream,
+    trace_event(TraceEntry::FREE_REQUESTED, block->ptr, block->requested_size, block->stream, id_of(pool),
                 gather_context(RecordContext::ALL));
   }
   if (C10_LIKELY(block->stream_uses.empty())) {
@@ -328,7 +361,7 @@ size_t DeviceCachingAllocator::free(void* ptr) noexcept {
 void DeviceCachingAllocator::free_block(Block* block) {
   count_free(*block);
   if (C10_UNLIKELY(history_enabled_)) {
-    trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream,
+    trace_event(TraceEntry::FREE_COMPLETED, block->ptr, block->requested_size, block->stream, id_of(*block->pool),
                 std::move(block->context));
   }
   block->context.reset();
@@ -398,7 +431,7 @@ void DeviceCachingAllocator::defer_free(Block* block) {
   }
   for (const NPUStream& stream : uses) {
     try {
-      NPUEvent event;
+      NPUEvent event = NPUEvent::untraced();
       if (!spare_events_.empty()) {
         event = std::move(spare_events_.back());
         spare_events_.pop_back();
@@ -440,21 +473,27 @@ void DeviceCachingAllocator::process_events(bool wait) {
 
 void DeviceCachingAllocator::synchronize() {
   const NPUGuard guard(device_);
-  device_synchronize();
+  impl::synchronize_untraced();
 }
 
 void DeviceCachingAllocator::release_segment(Block* block) {
+  if (C10_UNLIKELY(block->expandable != nullptr)) {
+    release_pages(block);
+    return;
+  }
   BlockPool& pool = *block->pool;
-  NPU_CHECK(acl::aclrtFree(block->ptr));
+  if (pool.owner != nullptr && pool.owner->source != nullptr) {
+    pool.owner->source->raw_delete(block->ptr);
+  } else {
+    NPU_CHECK(acl::aclrtFree(block->ptr));
+  }
   if (history_enabled_) {
-    trace_event(TraceEntry::SEGMENT_FREE, block->ptr, block->size, block->stream, block->segment_context);
+    trace_event(TraceEntry::SEGMENT_FREE, block->ptr, block->size, block->stream, id_of(pool), block->segment_context);
   }
   pool.erase(block);
   segments_.erase(block->ptr);
-  reserved_ -= block->size;
-  ++stats_.num_device_free;
+  count_given_back(pool, block->size);
   decrease(stats_.segment, pool, 1);
-  decrease(stats_.reserved_bytes, pool, block->size);
   if (block->size >= max_split_size()) {
     stats_.oversize_segments.decrease(1);
   }
@@ -490,31 +529,46 @@ bool DeviceCachingAllocator::release_for(BlockPool& pool, size_t size, const NPU
   return released >= size;
 }
 
-bool DeviceCachingAllocator::release_cached_blocks() {
+void DeviceCachingAllocator::release_blocks(BlockPool& pool) {
+  // Blocks with pages leave parts of themselves in the pool, so the tree is not gone through while they are given back.
+  std::vector<Block*> candidates;
+  for (Block* block : pool.blocks) {
+    if (!block->is_split() || block->expandable != nullptr) {
+      candidates.push_back(block);
+    }
+  }
+  for (Block* block : candidates) {
+    release_segment(block);
+  }
+}
+
+bool DeviceCachingAllocator::release_cached_blocks(MempoolId_t id) {
   ++stats_.num_sync_all_streams;
   process_events(/*wait=*/true);
   synchronize();
   settle();
-  for (BlockPool* pool : {&large_, &small_}) {
-    for (auto it = pool->blocks.begin(); it != pool->blocks.end();) {
-      Block* block = *it;
-      ++it;
-      if (!block->is_split()) {
-        release_segment(block);
-      }
+  if (id == kPublicPool) {
+    release_blocks(large_);
+    release_blocks(small_);
+  }
+  for (const auto& [own_id, pool] : private_pools_) {
+    if (own_id == id || (id == kPublicPool && pool->users == 0)) {
+      release_blocks(pool->large);
+      release_blocks(pool->small);
     }
   }
+  drop_empty_pools();
   return true;
 }
 
-void DeviceCachingAllocator::empty_cache() {
+void DeviceCachingAllocator::empty_cache(MempoolId_t pool) {
   const std::lock_guard lock(mutex_);
   if (segments_.empty() && waiting_.empty()) {
     return;
   }
   const NPUGuard guard(device_);
   activate_device();
-  release_cached_blocks();
+  release_cached_blocks(pool);
 }
 
 // Gives back whole free segments of the large pool, oldest first, once more than the threshold's share is in use.

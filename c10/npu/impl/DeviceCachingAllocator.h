@@ -7,6 +7,7 @@
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/impl/AllocatorLock.h>
 #include <c10/npu/impl/Blocks.h>
+#include <c10/npu/impl/ExpandableSegment.h>
 
 #include <atomic>
 #include <deque>
@@ -24,6 +25,7 @@ struct Limits {
   std::atomic<size_t> max_split_size{std::numeric_limits<size_t>::max()};
   std::atomic<bool> round_to_power_of_two{false};
   std::atomic<bool> collect_garbage{false};
+  std::atomic<bool> expandable_segments{false};
 };
 extern Limits limits;
 void apply_settings();
@@ -35,6 +37,7 @@ class DeviceCachingAllocator {
   struct Allocation {
     void* ptr;
     size_t size;  // bytes, rounded
+    bool waited;  // for all streams of the device, since memory was given back
   };
   // The device must be active. Throws c10::OutOfMemoryError.
   Allocation malloc(size_t requested_size, const NPUStream& stream);
@@ -44,7 +47,17 @@ class DeviceCachingAllocator {
   std::pair<size_t, size_t> totals();
   // False if the address is not that of an allocated block.
   bool record_stream(void* ptr, const NPUStream& stream);
-  void empty_cache();
+  // What is cached in one pool; of kPublicPool, also in those that nobody uses any more.
+  void empty_cache(MempoolId_t pool);
+
+  // Note [Private pools]
+  void use_pool(MempoolId_t id, std::shared_ptr<NPUAllocator> source);
+  void begin_allocate_to_pool(MempoolId_t id, StreamFilter filter);
+  void end_allocate_to_pool(MempoolId_t id);
+  void release_pool(MempoolId_t id);
+  int pool_users(MempoolId_t id);
+  void set_use_on_oom(MempoolId_t id, bool use);
+  void set_no_split(MempoolId_t id);
 
   double memory_fraction();
   void set_memory_fraction(double fraction);
@@ -56,19 +69,32 @@ class DeviceCachingAllocator {
   void reset_accumulated_stats();
   void reset_peak_stats();
 
-  std::vector<SegmentInfo> snapshot();
+  std::vector<SegmentInfo> snapshot(MempoolId_t pool);
   std::vector<TraceEntry> trace();
   bool is_history_enabled();
   void record_history(bool enabled, CreateContextFn recorder, size_t max_entries, RecordContext when, bool clear);
   void attach_oom_observer(const OutOfMemoryObserver& observer);
 
  private:
-  BlockPool& pool_of(size_t size) { return size <= CachingAllocator::kSmallSize ? small_ : large_; }
+  BlockPool& pool_of(size_t size, const NPUStream& stream) {
+    if (C10_UNLIKELY(!routes_.empty())) {
+      if (PrivatePool* pool = routed_pool(stream)) {
+        return size <= CachingAllocator::kSmallSize ? pool->small : pool->large;
+      }
+    }
+    return size <= CachingAllocator::kSmallSize ? small_ : large_;
+  }
+  // The pool that this thread's requests for the stream go to; null for the public one.
+  PrivatePool* routed_pool(const NPUStream& stream);
+  PrivatePool& private_pool(MempoolId_t id);
+  Block* take_from_spare_pools(size_t size, const NPUStream& stream);
+  void drop_empty_pools();
 
   Block* make_block(const NPUStream& stream, size_t size, BlockPool* pool, void* ptr);
   void destroy_block(Block* block);
   Block* take_free_block(BlockPool& pool, size_t size, const NPUStream& stream);
   Block* make_segment(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error);
+  Block* get_memory(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error);
   void use_block(Block* block, size_t size, size_t requested_size, std::shared_ptr<GatheredContext> context);
   bool should_split(const Block* block, size_t size) const;
 
@@ -78,10 +104,21 @@ class DeviceCachingAllocator {
   void process_events(bool wait);
 
   bool release_for(BlockPool& pool, size_t size, const NPUStream& stream);
-  bool release_cached_blocks();
+  bool release_cached_blocks(MempoolId_t id);
+  void release_blocks(BlockPool& pool);
   void collect_garbage();
   void release_segment(Block* block);
   void synchronize();
+
+  // Note [Expandable segments]
+  bool is_expandable(const BlockPool& pool) const;
+  Block* grow(BlockPool& pool, size_t size, const NPUStream& stream, aclError* error);
+  Block* grow_segment(ExpandableSegment& segment, BlockPool& pool, size_t size, aclError* error);
+  Block* enter_pages(ExpandableSegment& segment, BlockPool& pool, size_t first, size_t last);
+  Block* block_before(const void* address);
+  void release_pages(Block* block);
+  void count_reserved(BlockPool& pool, size_t bytes);
+  void count_given_back(BlockPool& pool, size_t bytes);
 
   // Makes hot blocks free ones like all others.
   void settle();
@@ -95,7 +132,7 @@ class DeviceCachingAllocator {
   std::shared_ptr<GatheredContext> gather_context(RecordContext level);
   void trace_allocation(Block* block, std::shared_ptr<GatheredContext> context);
   void trace_event(TraceEntry::Action action, const void* address, size_t size, const NPUStream& stream,
-                   std::shared_ptr<GatheredContext> context);
+                   MempoolId_t pool, std::shared_ptr<GatheredContext> context);
 
   const DeviceIndex device_;
   AllocatorLock mutex_;
@@ -109,6 +146,9 @@ class DeviceCachingAllocator {
   std::vector<Block*> spare_blocks_;
   DeviceStats stats_;
   size_t reserved_ = 0;  // bytes of all segments
+  std::map<MempoolId_t, std::unique_ptr<PrivatePool>> private_pools_;
+  std::vector<std::pair<PrivatePool*, StreamFilter>> routes_;  // the one that began last comes last
+  std::map<const BlockPool*, std::vector<std::unique_ptr<ExpandableSegment>>> expandable_;
   std::optional<double> fraction_;
   size_t allowed_ = 0;  // bytes that the fraction allows
   size_t device_total_ = 0;

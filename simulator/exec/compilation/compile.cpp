@@ -9,6 +9,10 @@ namespace {
 
 // A cube operator's work grows faster than its operands.
 constexpr int64_t kTinyCube = 16384;
+constexpr int64_t kModest = 16;  // times what is tiny otherwise
+
+// Never on the thread that submits, however small (ops/copy/sleep.cpp).
+bool takes_its_time(const OpDef& op) { return op.type == "Sleep"; }
 
 [[noreturn]] void invalid(const Description& d, const std::string& reason) {
   throw Error(ACL_ERROR_INVALID_PARAM, std::string(d.type) + ": " + reason);
@@ -111,7 +115,8 @@ void decide_size(CompiledOp& op) {
                                                                     : op.inputs[0].dtype;
     one_size = one_size && operand.dtype == wanted;
   }
-  op.tiny = op.elements <= (op.def->cube ? std::min(limit, kTinyCube) : limit);
+  op.tiny = !takes_its_time(*op.def) && op.elements <= (op.def->cube ? std::min(limit, kTinyCube) : limit);
+  op.modest = !takes_its_time(*op.def) && op.elements <= kModest * limit;
   op.tiny_loop = op.tiny && one_size && op.def->tiny_fn && op.inputs.size() <= 4;
 }
 

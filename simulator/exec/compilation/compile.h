@@ -67,6 +67,7 @@ struct CompiledOp {
   std::vector<Operand> inputs, outputs;
   int64_t elements = 0;      // of all operands together
   bool tiny = false;         // small enough for the calling thread
+  bool modest = false;       // small enough for it on a busy machine, see core/load.h
   bool tiny_loop = false;    // def->tiny_fn may run it, if its operands are stored plainly
   bool host_inputs = false;  // some input comes by value
   bool reordered = false;    // some operand's order is not that of its dims

@@ -124,6 +124,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   Task task;
   task.kind = TaskKind::Op;
   task.tiny = op.tiny;
+  task.modest = op.modest;
   task.brief = op.tiny_loop;
   OpLaunch& launch = task.op;
   launch.op = &op;
@@ -159,7 +160,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   }
   launch.dump = dump_ticket();
   // The host neither waits for hung hardware nor for a file.
-  if (__builtin_expect(launch.fault == OpFault::Hang || launch.dump, 0)) task.tiny = false;
+  if (__builtin_expect(launch.fault == OpFault::Hang || launch.dump, 0)) task.tiny = task.modest = false;
   stream.submit(task);
   return ACL_SUCCESS;
 }

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/load.h"
 #include "core/thread_local.h"
 
 namespace acl_sim {
@@ -53,7 +54,7 @@ void bind_helpers(int threads, const std::vector<int>& order, bool free) {
 
 void place_team(int threads) {
   const auto& all = cores();
-  const bool full = threads > 1 && static_cast<size_t>(threads) == all.size();
+  const bool full = threads > 1 && static_cast<size_t>(threads) == all.size() && !machine_is_busy();
   if (!full) {
     if (placed.threads > 0 && threads > 1) bind_helpers(threads, all, true);
     if (threads > 1) placed = Placed{};

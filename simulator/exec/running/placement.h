@@ -6,7 +6,8 @@
 // scheduler often does otherwise: the host spins for the result, so when the worker starts a parallel region no core
 // looks idle, and worker and helper share one until the balancer comes by, several milliseconds later. A large operator
 // then takes up to twice its time. So helpers are bound to the cores on which the worker is not; the worker itself
-// stays free to move, and they are bound anew when it has.
+// stays free to move, and they are bound anew when it has. On a busy machine (Note [Busy machines]) a bound helper
+// would wait for its core while another is free, so there nobody is bound.
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 

@@ -77,19 +77,21 @@ void use_team(int threads) {
 }
 
 // A tiny operator has one thread, whoever runs it: on a thread of the host it must not start that thread's own OpenMP
-// team, and with more threads some kernels round differently, so that results would depend on chance.
+// team, and with more threads some kernels round differently, so that results would depend on chance. For the same
+// reason any other, which the host's thread runs on a busy machine, has as many as a worker would take for it.
 class TinyTeam {
  public:
   explicit TinyTeam(const CompiledOp& op) : before_(team == 0 ? omp_get_max_threads() : 0) {
     if (team > 0) {
       if (op.tiny) use_team(1);  // set_team() comes before the next large one
     } else {
-      if (before_ > 1) omp_set_num_threads(1);
-      if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(1);
+      const int limit = config().threads, threads = op.tiny ? 1 : limit > 0 ? limit : before_;
+      if (before_ != threads) omp_set_num_threads(threads);
+      if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(threads);
     }
   }
   ~TinyTeam() {
-    if (before_ > 1) omp_set_num_threads(before_);
+    if (before_ > 0 && omp_get_max_threads() != before_) omp_set_num_threads(before_);
     if (before_ > 0 && MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(before_mkl_);
   }
   TinyTeam(const TinyTeam&) = delete;
@@ -265,6 +267,11 @@ void before_raw_write(Device& device, void* alias, size_t bytes) {
     map->free_borders(alias, bytes);
     map->forget(alias, bytes);
   }
+}
+
+void before_raw_read(Device& device, void* alias, size_t bytes) {
+  LayoutMap* map = layout_or_null(device);
+  if (map && map->any(alias, bytes)) map->make_plain(alias, bytes);
 }
 
 void copy_bytes(void* to, const void* from, size_t bytes) {

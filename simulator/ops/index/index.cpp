@@ -178,12 +178,12 @@ void index_put(OpContext& c) {
 }
 SIM_OP(IndexPutV2).inputs(5, kManyInputs).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(index_put);
 
-// x -> coordinates of its non-zero elements; the caller knows how many there are.
+// x -> coordinates of its non-zero elements, in rows or (transpose) in columns; the caller knows how many there are.
 void non_zero(OpContext& c) {
-  Tensor y = c.out(0);
+  Tensor y = c.attrs().boolean("transpose", false) ? c.out(0).t() : c.out(0);
   at::cpu::nonzero_out(y, c.in(0));
 }
-SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).run(non_zero);
+SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).attrs({"transpose:bool"}).run(non_zero);
 
 void masked_select(OpContext& c) {
   Tensor y = c.out(0);

@@ -1,5 +1,6 @@
 # torch.npu.transfer_to_npu: CUDA means npu while it is on, and nothing of it is left after undo().
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import warnings
 
 import torch
 from torch import nn
+
+os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", "8")  # before a device is opened
 
 
 class TestTransfer(unittest.TestCase):

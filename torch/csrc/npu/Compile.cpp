@@ -3,6 +3,7 @@
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
 #include <ATen/native/npu/frame/registration/Fallback.h>
+#include <ATen/npu/TorchvisionOnCpu.h>
 #include <acl/acl_op_compiler.h>
 #include <acl/acl_simulator.h>
 #include <acl_loader.h>
@@ -33,6 +34,7 @@ constexpr std::array kOptions = {
     NamedOption{"ACL_OP_COMPILER_CACHE_MODE", ACL_OP_COMPILER_CACHE_MODE},
     NamedOption{"ACL_OP_COMPILER_CACHE_DIR", ACL_OP_COMPILER_CACHE_DIR},
     NamedOption{"ACL_OP_JIT_COMPILE", ACL_OP_JIT_COMPILE},
+    NamedOption{"ACL_ALLOW_HF32", ACL_ALLOW_HF32},
 };
 
 void set_option(const std::string& name, const std::string& value) {
@@ -86,6 +88,7 @@ void bind_compile(py::module_& m) {
   m.def("_npu_setFuzzyCompile", torch::wrap_pybind_function(&set_fuzzy_compile));
   m.def("_npu_fallbackStats", torch::wrap_pybind_function([]() { return at::native::npu::fallback_stats(); }));
   m.def("_npu_resetFallbackStats", torch::wrap_pybind_function([]() { at::native::npu::reset_fallback_stats(); }));
+  m.def("_npu_provideTorchvisionOnCpu", torch::wrap_pybind_function(&at::npu::provide_torchvision_on_cpu));
   m.def("_npu_simulatorCounters", torch::wrap_pybind_function(&simulator_counters));
 }
 

@@ -5,13 +5,18 @@
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUSyncDebug.h>
 #include <c10/npu/impl/Interrupt.h>
+#include <c10/npu/impl/Uuid.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/npu/Bindings.h>
 
+#include <pybind11/stl.h>
+
 #include <pthread.h>
 
+#include <array>
 #include <cctype>
+#include <vector>
 
 namespace torch::npu {
 namespace {
@@ -52,24 +57,54 @@ bool check_signals() {
   throw error;
 }
 
-std::string describe(const c10::npu::DeviceProperties& p) {
+struct Uuid {
+  std::array<uint8_t, 16> bytes;
+};
+
+struct Properties : c10::npu::DeviceProperties {
+  Uuid uuid;
+};
+
+std::string describe_uuid(const Uuid& uuid) {
+  std::string text;
+  for (size_t i = 0; i < uuid.bytes.size(); ++i) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    if (i == 4 || i == 6 || i == 8 || i == 10) {
+      text += '-';
+    }
+    text += kDigits[uuid.bytes[i] >> 4];
+    text += kDigits[uuid.bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string describe(const Properties& p) {
   std::ostringstream out;
   out << "_NPUDeviceProperties(name='" << p.name << "', total_memory=" << p.total_memory / (1024 * 1024)
-      << "MB, cube_core_num=" << p.cube_core_num << ", vector_core_num=" << p.vector_core_num << ")";
+      << "MB, cube_core_num=" << p.cube_core_num << ", vector_core_num=" << p.vector_core_num
+      << ", uuid=" << describe_uuid(p.uuid) << ")";
   return out.str();
 }
 
 void bind_properties(py::module_& m) {
   using c10::npu::DeviceProperties;
-  py::class_<DeviceProperties>(m, "_NPUDeviceProperties")
+  py::class_<Uuid>(m, "_NPUuuid")
+      .def_property_readonly("bytes", [](const Uuid& u) { return std::vector<int>(u.bytes.begin(), u.bytes.end()); })
+      .def("__str__", &describe_uuid)
+      .def("__repr__", &describe_uuid)
+      .def(
+          "__eq__", [](const Uuid& a, const Uuid& b) { return a.bytes == b.bytes; }, py::is_operator())
+      .def("__hash__", [](const Uuid& u) { return py::hash(py::str(describe_uuid(u))); });
+  py::class_<Properties>(m, "_NPUDeviceProperties")
       .def_readonly("name", &DeviceProperties::name)
       .def_readonly("total_memory", &DeviceProperties::total_memory)
       .def_readonly("cube_core_num", &DeviceProperties::cube_core_num)
       .def_readonly("vector_core_num", &DeviceProperties::vector_core_num)
       .def_readonly("multi_processor_count", &DeviceProperties::cube_core_num)
-      .def_property_readonly("major", [](const DeviceProperties& p) { return capability(p.name).first; })
-      .def_property_readonly("minor", [](const DeviceProperties& p) { return capability(p.name).second; })
-      .def_property_readonly("is_simulated", [](const DeviceProperties&) { return c10::npu::is_simulator(); })
+      .def_property_readonly("major", [](const Properties& p) { return capability(p.name).first; })
+      .def_property_readonly("minor", [](const Properties& p) { return capability(p.name).second; })
+      .def_property_readonly("uuid", [](const Properties& p) { return p.uuid; })
+      .def_property_readonly("is_simulated", [](const Properties&) { return c10::npu::is_simulator(); })
       .def("__repr__", &describe);
 }
 
@@ -110,8 +145,9 @@ void bind_device(py::module_& m) {
 
   m.def("_npu_getDeviceName",
         torch::wrap_pybind_function([](int64_t i) { return c10::npu::get_device_name(to_index(i)); }));
-  m.def("_npu_getDeviceProperties",
-        torch::wrap_pybind_function([](int64_t i) { return c10::npu::get_device_properties(to_index(i)); }));
+  m.def("_npu_getDeviceProperties", torch::wrap_pybind_function([](int64_t i) {
+          return Properties{c10::npu::get_device_properties(to_index(i)), {c10::npu::impl::device_uuid(to_index(i))}};
+        }));
   m.def("_npu_canDeviceAccessPeer", torch::wrap_pybind_function([](int64_t device, int64_t peer) {
           return c10::npu::can_access_peer(to_index(device), to_index(peer));
         }));

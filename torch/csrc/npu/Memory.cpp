@@ -93,6 +93,8 @@ void bind_memory(py::module_& m) {
   m.def("_npu_resetPeakMemoryStats",
         torch::wrap_pybind_function([index](int64_t i) { allocator::resetPeakStats(index(i)); }));
   m.def("_npu_emptyCache", torch::wrap_pybind_function_no_gil([]() { allocator::emptyCache(); }));
+  m.def("_npu_emptyPool",
+        torch::wrap_pybind_function_no_gil([](c10::MempoolId_t pool) { allocator::emptyCache(pool); }));
   m.def("_npu_memGetInfo", torch::wrap_pybind_function([index](int64_t i) {
           const auto [free, total] = allocator::getMemoryInfo(index(i));
           return py::make_tuple(free, total);

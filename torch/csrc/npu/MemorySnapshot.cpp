@@ -88,12 +88,13 @@ py::dict trace_dict(const allocator::TraceEntry& entry, Frames& frames) {
   d["size"] = entry.size_;
   d["stream"] = reinterpret_cast<uintptr_t>(entry.stream_);
   d["time_us"] = entry.time_.t_;
+  d["segment_pool_id"] = py::make_tuple(entry.mempool_.first, entry.mempool_.second);
   frames.add(d, entry.context_);
   return d;
 }
 
-py::dict memory_snapshot(bool include_traces) {
-  const auto snapshot = allocator::snapshot(include_traces);
+py::dict memory_snapshot(c10::MempoolId_t pool, bool include_traces) {
+  const auto snapshot = allocator::snapshot(pool, include_traces);
   Frames frames;
   py::list segments;
   for (const auto& segment : snapshot.segments) {

@@ -9,8 +9,10 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_streams(torch_c);
   torch::npu::bind_memory(torch_c);
   torch::npu::bind_memory_snapshot(torch_c);
+  torch::npu::bind_mem_pool(torch_c);
   torch::npu::bind_compile(torch_c);
   torch::npu::bind_dump(torch_c);
   torch::npu::bind_comm(torch_c);
+  torch::npu::bind_formats(torch_c);
   torch::npu::register_profiler_stubs();
 }

@@ -1,6 +1,7 @@
 // Bindings of streams. torch.npu.Stream and Event are Python subclasses of torch.Stream and torch.Event, which reach
 // the device through the device guard; here is what those do not offer.
 
+#include <ATen/npu/Sleep.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUStream.h>
 #include <torch/csrc/Exceptions.h>
@@ -63,6 +64,7 @@ void bind_streams(py::module_& m) {
   m.def("_npu_eventElapsedTime", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
           return static_cast<double>(event_of(start).elapsed_time(event_of(end)));
         }));
+  m.def("_npu_sleep", torch::wrap_pybind_function_no_gil([](int64_t cycles) { at::npu::sleep(cycles); }));
   m.def("_npu_streamPriorityRange", torch::wrap_pybind_function([]() {
           const auto [least, greatest] = NPUStream::priority_range();
           return py::make_tuple(least, greatest);

@@ -49,7 +49,7 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
   }
 
   void record_stream(std::optional<std::vector<NPUEvent>>& events, NPUStream stream) override {
-    NPUEvent event;
+    NPUEvent event = NPUEvent::untraced();
     event.record(stream, /*raise_deferred=*/false);  // this runs when a block is freed
     events->push_back(std::move(event));
   }

@@ -193,9 +193,8 @@ void backprop_filter_rows(const Tensor& x, const Tensor& dy, const ConvParams& p
   back.OutputAs(dw, row_dims(dw)).Run();
 }
 
-// Channels-last if either operand is.
+// Channels-last if either operand's strides are: torch/_npu_meta.py tells so, too.
 MemoryFormat format_of_result(const Tensor& x, const Tensor& w) {
-  if (x.is_contiguous() && w.is_contiguous()) return MemoryFormat::Contiguous;
   const MemoryFormat format = x.suggest_memory_format();
   return format == MemoryFormat::Contiguous ? w.suggest_memory_format() : format;
 }
@@ -282,8 +281,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
     w = w.contiguous(format);
   }
   const auto fresh = [&](const Tensor& like) {
-    return empty ? at::zeros(like.sizes(), like.options())
-                 : new_output(like.sizes(), {}, like.options().memory_format(format));
+    const Tensor gradient = new_output(like.sizes(), {}, like.options().memory_format(format));
+    if (empty) gradient.zero_();
+    return gradient;
   };
   // What convolving dy gives. It exceeds x where output_padding reaches the stride (allowed below the dilation): the
   // rest has no counterpart in x.

@@ -1,5 +1,6 @@
-// torchvision's operators on npu. They are registered here without schemas; those come from torchvision's binary, or
-// from torch/_torchvision_ops.py where that cannot be loaded. The autograd formulas are torchvision's own.
+// torchvision's operators on npu, and on the CPU where torchvision's own cannot be loaded. They are registered here
+// without schemas; those come from torchvision's binary, or from torch/_torchvision_ops.py in its place. The autograd
+// formulas are torchvision's own.
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,6 +9,9 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/command/HostKernels.h>
+#include <ATen/npu/TorchvisionOnCpu.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -18,6 +22,11 @@
 
 namespace at::native::npu {
 namespace {
+
+Tensor fresh(IntArrayRef sizes, ScalarType dtype, Device device) {
+  return device.is_cpu() ? at::empty(sizes, TensorOptions().dtype(dtype).device(device))
+                         : empty_npu(sizes, dtype, device);
+}
 
 void check_same(const char* name, const char* what, const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.device() == b.device(), name, ": ", what, " are on different devices, ", a.device(), " and ",
@@ -49,7 +58,7 @@ struct Cells {
   std::optional<int64_t> ratio = std::nullopt;
   bool aligned = false;
 
-  void attach(OpCommand& cmd) const {
+  void attach(AnyCommand& cmd) const {
     cmd.Attr("pooled_height", rows).Attr("pooled_width", columns);
     if (ratio.has_value()) {
       cmd.Attr("sample_num", *ratio).Attr("aligned", aligned);
@@ -61,11 +70,11 @@ struct Cells {
 std::tuple<Tensor, Tensor> pooled(const char* ir, const Tensor& x, const Tensor& rois, const Cells& cells,
                                   int64_t channels, bool mapping) {
   const DimVector sizes = {rois.size(0), channels, cells.rows, cells.columns};
-  const Tensor y = empty_npu(sizes, x.scalar_type(), x.device());
-  const Tensor second = mapping ? empty_npu(sizes, kInt, x.device()) : Tensor();
+  const Tensor y = fresh(sizes, x.scalar_type(), x.device());
+  const Tensor second = mapping ? fresh(sizes, kInt, x.device()) : Tensor();
   if (y.numel() > 0) {
-    OpCommand cmd;
-    cmd.Name(ir).Input(x).Input(rois).Input(Scalar(cells.scale), kDouble).Output(y);
+    AnyCommand cmd(x.device(), ir);
+    cmd.Input(x).Input(rois).Input(Scalar(cells.scale), kDouble).Output(y);
     if (mapping) {
       cmd.Output(second);
     }
@@ -79,10 +88,10 @@ Tensor pooled_grad(const char* ir, const Tensor& grad, const Tensor& rois, const
   if (grad.numel() == 0) {
     return at::zeros(sizes, grad.options());
   }
-  const Tensor dx = empty_npu(sizes, grad.scalar_type(), grad.device());
+  const Tensor dx = fresh(sizes, grad.scalar_type(), grad.device());
   if (dx.numel() > 0) {
-    OpCommand cmd;
-    cmd.Name(ir).Input(grad).Input(rois).Input(Scalar(cells.scale), kDouble).Output(dx);
+    AnyCommand cmd(grad.device(), ir);
+    cmd.Input(grad).Input(rois).Input(Scalar(cells.scale), kDouble).Output(dx);
     cells.attach(cmd);
     cmd.Run();
   }
@@ -142,10 +151,10 @@ Tensor roi_pool_backward(const Tensor& grad, const Tensor& rois, const Tensor& a
   if (grad.numel() == 0) {
     return at::zeros(sizes, grad.options());
   }
-  const Tensor dx = empty_npu(sizes, grad.scalar_type(), grad.device());
+  const Tensor dx = fresh(sizes, grad.scalar_type(), grad.device());
   if (dx.numel() > 0) {
-    OpCommand cmd;
-    cmd.Name("RoiPoolingGradWithArgMax").Input(grad).Input(rois).Input(argmax).Output(dx).Run();
+    AnyCommand cmd(grad.device(), "RoiPoolingGradWithArgMax");
+    cmd.Input(grad).Input(rois).Input(argmax).Output(dx).Run();
   }
   return dx;
 }
@@ -211,7 +220,7 @@ struct DeformParams {
     }
     return sizes;
   }
-  void attach(OpCommand& cmd) const {
+  void attach(AnyCommand& cmd) const {
     cmd.Attr("strides", IntArrayRef(stride)).Attr("pads", IntArrayRef(pad)).Attr("dilations", IntArrayRef(dilation));
     cmd.Attr("groups", groups).Attr("deformable_groups", offset_groups);
   }
@@ -226,10 +235,10 @@ Tensor deform_conv2d(const Tensor& input, const Tensor& weight, const Tensor& of
   check_same("deform_conv2d", "input and bias", input, bias);
   TORCH_CHECK(bias.numel() == weight.size(0), "deform_conv2d: expected ", weight.size(0), " elements of bias, but got ",
               bias.sizes());
-  const Tensor y = empty_npu(sizes, input.scalar_type(), input.device());
+  const Tensor y = fresh(sizes, input.scalar_type(), input.device());
   if (y.numel() > 0) {
-    OpCommand cmd;
-    cmd.Name("DeformConv2d").Input(input).Input(weight).Input(offset);
+    AnyCommand cmd(input.device(), "DeformConv2d");
+    cmd.Input(input).Input(weight).Input(offset);
     cmd.Input(use_mask ? mask : Tensor()).Input(bias).Output(y);
     p.attach(cmd);
     cmd.Run();
@@ -248,12 +257,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
   TORCH_CHECK(grad.sizes() == IntArrayRef(sizes), "_deform_conv2d_backward: expected a gradient of sizes ",
               IntArrayRef(sizes), ", but got ", grad.sizes());
   const bool empty = grad.numel() == 0 || input.numel() == 0;
-  const auto fresh = [&](const Tensor& like) { return empty ? at::zeros_like(like) : empty_as(like); };
-  const Tensor dx = fresh(input), dw = fresh(weight), doffset = fresh(offset);
-  const Tensor dmask = use_mask ? fresh(mask) : at::zeros_like(mask);
+  const auto grad_of = [&](const Tensor& t) {
+    return empty ? at::zeros(t.sizes(), t.options()) : fresh(t.sizes(), t.scalar_type(), t.device());
+  };
+  const Tensor dx = grad_of(input), dw = grad_of(weight), doffset = grad_of(offset);
+  const Tensor dmask = use_mask ? grad_of(mask) : at::zeros_like(mask);
   if (!empty) {
-    OpCommand cmd;
-    cmd.Name("DeformConv2dGrad").Input(grad).Input(input).Input(weight).Input(offset);
+    AnyCommand cmd(input.device(), "DeformConv2dGrad");
+    cmd.Input(grad).Input(input).Input(weight).Input(offset);
     cmd.Input(use_mask ? mask : Tensor()).Output(dx).Output(dw).Output(doffset);
     if (use_mask) {
       cmd.Output(dmask);
@@ -276,11 +287,11 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
               scores.size(0));
   check_dtype(dets.scalar_type(), kDtypeFloat, "nms");
   check_same("nms", "dets and scores", dets, scores);
-  const Tensor kept = empty_npu({dets.size(0)}, kLong, dets.device());
+  const Tensor kept = fresh({dets.size(0)}, kLong, dets.device());
   if (dets.size(0) == 0) {
     return kept;
   }
-  if (lacks("Nms")) {
+  if (dets.is_privateuseone() && lacks("Nms")) {
     const ScalarType type = dets.scalar_type() == kHalf ? kHalf : kFloat;
     const Tensor index = empty_npu({dets.size(0)}, kInt, dets.device()), found = empty_npu({}, kInt, dets.device());
     OpCommand cmd;
@@ -289,23 +300,24 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
     cmd.Output(index).Output(found).Attr("pad_to_max_output_size", true).Run();
     return index.narrow(0, 0, found.item<int64_t>()).to(kLong);
   }
-  const Tensor count = empty_npu(IntArrayRef{}, kLong, dets.device());
-  OpCommand cmd;
-  cmd.Name("Nms").Input(dets).Input(scores).Input(Scalar(iou_threshold), kDouble);
+  const Tensor count = fresh(IntArrayRef{}, kLong, dets.device());
+  AnyCommand cmd(dets.device(), "Nms");
+  cmd.Input(dets).Input(scores).Input(Scalar(iou_threshold), kDouble);
   cmd.Output(kept).Output(count).Run();
   return kept.narrow(0, 0, count.item<int64_t>());
 }
 
 // Autocast: computed in float32, as torchvision does; floating-point results get the first operand's dtype back.
+template <c10::DispatchKey autocast, c10::DeviceType device>
 void in_float(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(autocast);
   std::optional<ScalarType> dtype;
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_floating_point()) {
       dtype = dtype.value_or(value.toTensor().scalar_type());
-      value = at::autocast::cached_cast(kFloat, value.toTensor(), c10::DeviceType::PrivateUse1);
+      value = at::autocast::cached_cast(kFloat, value.toTensor(), device);
     }
   }
   op.callBoxed(stack);
@@ -317,15 +329,14 @@ void in_float(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   }
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
+template <c10::DispatchKey autocast, c10::DeviceType device>
+void register_autocast(torch::Library& m) {
   for (const char* name : {"nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&in_float>());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&in_float<autocast, device>>());
   }
 }
 
-TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+void register_kernels(torch::Library& m) {
   m.impl("nms", TORCH_FN(nms));
   m.impl("roi_align", TORCH_FN(roi_align));
   m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
@@ -339,4 +350,30 @@ TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("_deform_conv2d_backward", TORCH_FN(deform_conv2d_backward));
 }
 
+}  // namespace
+
+TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
+  register_autocast<c10::DispatchKey::AutocastPrivateUse1, c10::DeviceType::PrivateUse1>(m);
+}
+
+TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) { register_kernels(m); }
+
 }  // namespace at::native::npu
+
+namespace at::npu {
+
+void provide_torchvision_on_cpu() {
+  // The registrations live as long as the process.
+  static auto* kernels = new torch::Library(torch::Library::IMPL, "torchvision", c10::DispatchKey::CPU, __FILE__,
+                                            static_cast<uint32_t>(__LINE__));
+  static auto* casts = new torch::Library(torch::Library::IMPL, "torchvision", c10::DispatchKey::AutocastCPU, __FILE__,
+                                          static_cast<uint32_t>(__LINE__));
+  static const bool done = [] {
+    native::npu::register_kernels(*kernels);
+    native::npu::register_autocast<c10::DispatchKey::AutocastCPU, c10::DeviceType::CPU>(*casts);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+}  // namespace at::npu

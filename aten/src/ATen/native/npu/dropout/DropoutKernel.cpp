@@ -27,9 +27,9 @@ void check_mask(const char* name, const Tensor& mask, int64_t least) {
 
 int64_t whole_blocks(int64_t n) { return (n + 127) / 128 * 128; }
 
-void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask) {
+void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask, std::optional<DrawPlace> from = {}) {
   if (mask.numel() == 0) return;
-  const DrawPlace place = next_place(mask.device());
+  const DrawPlace place = from.has_value() ? *from : next_place(mask.device());
   OpCommand cmd;
   cmd.Name(ir).Input(size).Input(Scalar(1. - p), kFloat).Input(IntArrayRef(place.seed)).Input(IntArrayRef(int64_t{0}));
   cmd.Input(IntArrayRef({0, place.offset})).Output(mask).Run();
@@ -89,6 +89,15 @@ Tensor npu_dropout_gen_mask(IntArrayRef size, double p, std::optional<ScalarType
   DeviceOf guard(place);
   const Tensor mask = empty_npu({bytes}, kByte, place);
   draw("StatelessDropOutGenMask", size, p, mask);
+  return mask;
+}
+
+Tensor npu_dropout_gen_mask_at(const Tensor& self, IntArrayRef size, double p, int64_t seed, int64_t offset,
+                               std::optional<bool> /*parallel*/, std::optional<bool> /*sync*/) {
+  DeviceOf guard(self);
+  TORCH_CHECK(p >= 0 && p <= 1, "_npu_dropout_gen_mask: dropout probability has to be between 0 and 1, but got ", p);
+  const Tensor mask = new_like(self, {whole_blocks(c10::multiply_integers(size)) / 8}, kByte);
+  if (!mask.is_meta()) draw("StatelessDropOutGenMask", size, p, mask, DrawPlace{seed, offset});
   return mask;
 }
 

@@ -215,6 +215,14 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
 
 namespace {
 
+struct two_reals_rule : TensorIteratorBase {
+  void meta(const Tensor& first, const Tensor& second) {
+    TensorIteratorConfig config;
+    config.check_all_same_dtype(false).add_borrowed_output(maybe_get_output());
+    build(config.add_borrowed_const_input(first).add_borrowed_const_input(second));
+  }
+};
+
 Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Tensor& out, DtypeMask wide = 0) {
   const ScalarType compute = widened(first.scalar_type(), wide);
   TORCH_CHECK(first.scalar_type() == second.scalar_type(), "Expected object of scalar type ", first.scalar_type(),
@@ -224,11 +232,19 @@ Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Ten
               second.scalar_type());
   TORCH_CHECK(out.scalar_type() == toComplexType(first.scalar_type()), "Expected object of scalar type ",
               toComplexType(first.scalar_type()), " but got scalar type ", out.scalar_type(), " for argument 'out'");
-  at::native::resize_output(out, infer_size_dimvector(first.sizes(), second.sizes()));
-  if (out.numel() == 0) return out;
   DeviceOf guard(out);
+  Out<two_reals_rule, 1> op(out);
+  op.meta(first, second);
+  if (out.numel() == 0) return out;
   OpCommand cmd;
-  cmd.Name(ir).Compute(compute).Input(first).Input(second).Output(out, toComplexType(compute)).Run();
+  cmd.Name(ir)
+      .Elementwise()
+      .Compute(compute)
+      .Input(first)
+      .Input(second)
+      .Output(op.result(0), toComplexType(compute))
+      .Run();
+  op.finish();
   return out;
 }
 
@@ -299,9 +315,8 @@ Tensor masked_fill_scalar(const Tensor& self, const Tensor& mask, const Scalar& 
   check_mask(self, mask);
   DeviceOf guard(self);
   const Tensor here = mask.is_cpu() ? mask.to(self.device()) : mask;
-  const DimVector sizes = infer_size_dimvector(self.sizes(), mask.sizes());
-  Tensor result = self.sizes() == IntArrayRef(sizes) ? empty_preserved(self, self.scalar_type())
-                                                     : empty_npu(sizes, self.scalar_type(), self.device());
+  // Contiguous, as upstream's own.
+  Tensor result = empty_npu(infer_size_dimvector(self.sizes(), mask.sizes()), self.scalar_type(), self.device());
   issue_masked_fill(self, here, value, result);
   return result;
 }

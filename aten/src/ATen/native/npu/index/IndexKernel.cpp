@@ -11,6 +11,7 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
@@ -35,7 +36,9 @@ struct IndexList {
   DimVector flags;
   DimVector broadcast;  // shape of the index tensors together
   DimVector shape;      // shape of the indexed values
+  DimVector source;     // the dimension of self that each of theirs is, or kIndexed
 };
+constexpr int64_t kIndexed = -1;
 
 IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
@@ -59,7 +62,10 @@ IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
   const bool together = at::native::hasContiguousSubspace(expanded);
   bool placed = false;
   const auto place = [&] {
-    if (!placed) list.shape.append(list.broadcast.begin(), list.broadcast.end());
+    if (!placed) {
+      list.shape.append(list.broadcast.begin(), list.broadcast.end());
+      list.source.append(list.broadcast.size(), kIndexed);
+    }
     placed = true;
   };
   if (!together) place();
@@ -69,9 +75,63 @@ IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
       place();
     } else {
       list.shape.push_back(self.size(d));
+      list.source.push_back(d);
     }
   }
   return list;
+}
+
+// The rule of indexing: strides as if the indexed dimensions of self were expanded.
+struct index_rule : TensorIteratorBase {
+  void meta(const Tensor& self, const IndexList& list) {
+    DimVector strides;
+    for (const int64_t d : list.source) strides.push_back(d == kIndexed ? 0 : self.stride(d));
+    TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).check_all_same_dtype(false);
+    config.declare_static_dtype_and_device(self.scalar_type(), self.device());
+    config.add_output(Tensor()).add_owned_const_input(alias(self, list.shape, strides, self.storage_offset()));
+    for (const Tensor& t : list.tensors) {
+      const Tensor index = t.expand(list.broadcast);
+      DimVector steps;
+      size_t k = 0;
+      for (const int64_t d : list.source) steps.push_back(d == kIndexed ? index.stride(k++) : 0);
+      config.add_owned_const_input(alias(index, list.shape, steps, index.storage_offset()));
+    }
+    build(config);
+  }
+};
+
+Tensor empty_indexed(const Tensor& self, const IndexList& list) {
+  const auto contiguous = [](const Tensor& t) { return t.is_contiguous(); };
+  if (self.is_contiguous() && std::all_of(list.tensors.begin(), list.tensors.end(), contiguous)) {
+    return empty_npu(list.shape, self.scalar_type(), self.device());
+  }
+  Functional<index_rule, 1> op;
+  op.meta(self, list);
+  return op.take();
+}
+
+// Dimensions of self in the order in which the result's lie in memory, so that the operator gives them in this order;
+// none if there is no such order.
+DimVector indexed_order(const IndexList& list, IntArrayRef order) {
+  DimVector dims;
+  int64_t last = -1;  // of the result's dimensions that come from the index tensors
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int64_t source = list.source[order[i]];
+    if (source != kIndexed) {
+      dims.push_back(source);
+      continue;
+    }
+    if (last == -1) {
+      for (size_t d = 0; d < list.flags.size(); ++d) {
+        if (list.flags[d] != 0) dims.push_back(static_cast<int64_t>(d));
+      }
+    } else if (order[i] != last + 1 || order[i - 1] != last) {
+      return {};
+    }
+    last = order[i];
+  }
+  return dims;
 }
 
 // Index tensors reach the operator in one shape.
@@ -87,9 +147,20 @@ void issue_index(const Tensor& self, const IndexList& list, const Tensor& result
     return;
   }
   OpCommand cmd;
-  cmd.Name("Index").Input(self).Input(list.flags).Input(list.flags);
+  const bool turned = !result.is_contiguous() && is_dense(result);
+  const DimVector order = turned ? memory_order(result.sizes(), result.strides()) : DimVector();
+  const DimVector dims = turned ? indexed_order(list, order) : DimVector();
+  if (dims.empty()) {
+    cmd.Name("Index").Input(self).Input(list.flags).Input(list.flags);
+    add_indices(cmd, list);
+    cmd.Output(result).Run();
+    return;
+  }
+  DimVector flags;
+  for (const int64_t d : dims) flags.push_back(list.flags[d]);
+  cmd.Name("Index").Input(self.permute(dims)).Input(flags).Input(flags);
   add_indices(cmd, list);
-  cmd.Output(result).Run();
+  cmd.Output(result.permute(order)).Run();
 }
 
 // The sum casts the mask to int64, eight times its memory: a large one is taken in parts.
@@ -124,7 +195,7 @@ void refuse_indices(const Tensor& self, int64_t dim, const Tensor& index, bool i
 Tensor index(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   DeviceOf guard(self);
   const IndexList list = index_list(self, indices);
-  Tensor result = empty_npu(list.shape, self.scalar_type(), self.device());
+  const Tensor result = empty_indexed(self, list);
   issue_index(self, list, result);
   return result;
 }
@@ -315,9 +386,16 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   return out;
 }
 
+// One coordinate after the other in memory, as the CPU's.
 Tensor nonzero(const Tensor& self) {
-  Tensor result = empty_npu({0}, kLong, self.device());
-  return npu::nonzero_out(self, result);
+  DeviceOf guard(self);
+  const int64_t count = count_true(self.scalar_type() == kBool ? self : self.ne(0));
+  const Tensor coordinates = empty_npu({self.dim(), count}, kLong, self.device());
+  if (coordinates.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("NonZero").Input(self).Output(coordinates).Attr("transpose", true).Run();
+  }
+  return coordinates.t();
 }
 
 Tensor masked_select(const Tensor& self, const Tensor& mask) {

@@ -1,6 +1,8 @@
 // Losses that are not one entry of the operator table: those whose result is either element-wise or a single value.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/npu/frame/inference/MetaRules.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
@@ -37,9 +39,17 @@ struct Pair {
 
 using AddAttrs = std::function<void(OpCommand&)>;
 
+// Of each element as the operands lie.
 Tensor loss_result(const Pair& p, int64_t reduction) {
-  return reduction == Reduction::None ? empty_as(p.input)
-                                      : empty_npu(IntArrayRef{}, p.input.scalar_type(), p.input.device());
+  if (reduction != Reduction::None) return empty_npu(IntArrayRef{}, p.input.scalar_type(), p.input.device());
+  Functional<meta_rules::binary, 1> op;
+  op.meta(p.input, p.target);
+  return op.take();
+}
+
+OpCommand& start_loss(OpCommand& cmd, const char* ir, int64_t reduction) {
+  cmd.Name(ir);
+  return reduction == Reduction::None ? cmd.Elementwise() : cmd;
 }
 
 void issue_loss(const char* ir, const Pair& p, int64_t reduction, const Tensor& result, const AddAttrs& attrs) {
@@ -49,7 +59,8 @@ void issue_loss(const char* ir, const Pair& p, int64_t reduction, const Tensor& 
     return;
   }
   OpCommand cmd;
-  cmd.Name(ir).Input(p.input).Input(p.target).Output(result).Attr("reduction", reduction_name(reduction));
+  start_loss(cmd, ir, reduction).Input(p.input).Input(p.target).Output(result);
+  cmd.Attr("reduction", reduction_name(reduction));
   attrs(cmd);
   cmd.Run();
 }
@@ -218,7 +229,7 @@ Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std:
   const Pair p(self, target);
   const Tensor result = loss_result(p, reduction);
   OpCommand cmd;
-  cmd.Name("BinaryCrossEntropy").Input(p.input).Input(p.target);
+  start_loss(cmd, "BinaryCrossEntropy", reduction).Input(p.input).Input(p.target);
   add_weight(cmd, weight, p);
   cmd.Output(result).Attr("reduction", reduction_name(reduction)).Run();
   return result;
@@ -229,9 +240,10 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& se
   DeviceOf guard(self);
   check_probabilities(self, target);
   const Pair p(self, target);
-  const Tensor dx = empty_as(p.input);
+  const Tensor dx = empty_preserved(p.input, p.input.scalar_type());
   OpCommand cmd;
-  cmd.Name("BinaryCrossEntropyGrad").Input(p.input).Input(p.target).Input(grad_output);
+  cmd.Name("BinaryCrossEntropyGrad").Elementwise().Input(p.input).Input(p.target);
+  cmd.Input(grad_output.expand(p.input.sizes()));
   add_weight(cmd, weight, p);
   cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Run();
   return dx;

@@ -6,9 +6,11 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
 #include <NPUNativeFunctions.h>
@@ -81,6 +83,9 @@ Tensor dot(const Tensor& self, const Tensor& other) {
               " elements respectively");
   TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ", self.device(),
               ", ", other.device());
+  if (C10_UNLIKELY(self._is_zerotensor() || other._is_zerotensor())) {
+    return at::_efficientzerotensor(IntArrayRef(), self.options());
+  }
   const Tensor y = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) {
     y.zero_();
@@ -92,7 +97,7 @@ Tensor dot(const Tensor& self, const Tensor& other) {
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {
-  return npu::dot(self.is_complex() ? self.conj().resolve_conj() : self, other);
+  return npu::dot(self.is_complex() && !self._is_zerotensor() ? self.conj().resolve_conj() : self, other);
 }
 
 // The sum of products over the batch is one product of matrices that lie side by side.

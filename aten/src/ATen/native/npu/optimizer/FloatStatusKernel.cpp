@@ -17,6 +17,11 @@ void check_status(const char* op, const Tensor& self) {
               " of shape ", self.sizes());
 }
 
+// The plug-in's other mode, of cards that keep infinities, reads what there is no register for here.
+void check_mode(const char* name, int64_t mode) {
+  TORCH_CHECK_NOT_IMPLEMENTED(mode == 0, name, ": mode must be 0, got ", mode);
+}
+
 Tensor status_like(const Tensor& self) { return at::empty({kElements}, self.options().dtype(kFloat)); }
 
 }  // namespace
@@ -33,8 +38,9 @@ Tensor npu_alloc_float_status(const Tensor& self) {
 }
 
 // The operator writes the status into its input, which is what ported code reads.
-Tensor npu_get_float_status(const Tensor& self) {
+Tensor npu_get_float_status(const Tensor& self, int64_t mode) {
   check_status("npu_get_float_status", self);
+  check_mode("npu_get_float_status", mode);
   if (self.is_meta()) {
     return self;
   }
@@ -44,8 +50,9 @@ Tensor npu_get_float_status(const Tensor& self) {
   return self;
 }
 
-Tensor npu_clear_float_status(const Tensor& self) {
+Tensor npu_clear_float_status(const Tensor& self, int64_t mode) {
   check_status("npu_clear_float_status", self);
+  check_mode("npu_clear_float_status", mode);
   Tensor cleared = status_like(self);
   if (self.is_meta()) {
     return cleared;

@@ -22,6 +22,13 @@ void check_positive(const Tensor& self, const char* name, int64_t from) {
   }
 }
 
+void check_adaptive_backward(const char* name, const Tensor& grad_output, const Tensor& self) {
+  adaptive_pool_empty_output_check(grad_output, name);
+  TORCH_CHECK(grad_output.dim() == self.dim(), name, ": expected grad_output with ", self.dim(),
+              " dimensions, but got ", grad_output.sizes());
+  check_same_dtype(name, self, grad_output);
+}
+
 // The windows of a three-dimensional pooling operator.
 struct Windows {
   Windows(const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
@@ -66,13 +73,14 @@ void adaptive_avg_pool3d::meta(const Tensor& self, IntArrayRef output_size) {
   set_output_raw_strided(0, with_last(self, output_size), {}, self.options());
 }
 
-void adaptive_pool_backward::meta(const Tensor& grad_output, const Tensor& self) {
-  constexpr const char* kName = "adaptive_avg_pool_backward";
-  adaptive_pool_empty_output_check(grad_output, kName);
-  TORCH_CHECK(grad_output.dim() == self.dim(), kName, ": expected grad_output with ", self.dim(),
-              " dimensions, but got ", grad_output.sizes());
-  check_same_dtype(kName, self, grad_output);
+void adaptive_avg_pool2d_backward::meta(const Tensor& grad_output, const Tensor& self) {
+  check_adaptive_backward("adaptive_avg_pool2d_backward", grad_output, self);
   set_output_raw_strided(0, self.sizes(), {}, layout_of(self, 4));
+}
+
+void adaptive_avg_pool3d_backward::meta(const Tensor& grad_output, const Tensor& self) {
+  check_adaptive_backward("adaptive_avg_pool3d_backward", grad_output, self);
+  set_output_raw_strided(0, self.sizes(), {}, self.options());
 }
 
 void max_pool3d::meta(const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding,

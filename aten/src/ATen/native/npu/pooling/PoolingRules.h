@@ -15,8 +15,11 @@ struct adaptive_avg_pool3d : at::impl::MetaBase {
   void meta(const Tensor& self, IntArrayRef output_size);
 };
 
-// Gradients of adaptive average pooling, in two and three dimensions.
-struct adaptive_pool_backward : at::impl::MetaBase {
+// Gradients of adaptive average pooling: of images as they lie, of volumes contiguous.
+struct adaptive_avg_pool2d_backward : at::impl::MetaBase {
+  void meta(const Tensor& grad_output, const Tensor& self);
+};
+struct adaptive_avg_pool3d_backward : at::impl::MetaBase {
   void meta(const Tensor& grad_output, const Tensor& self);
 };
 

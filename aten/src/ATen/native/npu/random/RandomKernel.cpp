@@ -9,6 +9,7 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>

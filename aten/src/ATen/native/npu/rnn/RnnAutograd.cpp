@@ -122,4 +122,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_gru_autograd(
                                 num_layers, dropout, train, bidirectional, batch_first));
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_cell_biases(
+    const Tensor& input, const Tensor& w_ih, const Tensor& w_hh, const Tensor& h, const Tensor& c,
+    const std::optional<Tensor>& b_ih, const std::optional<Tensor>& b_hh) {
+  const auto given = [](const std::optional<Tensor>& t) { return t.has_value() && t->defined(); };
+  const std::optional<Tensor> bias = given(b_ih) && given(b_hh) ? *b_ih + *b_hh : given(b_ih) ? b_ih : b_hh;
+  return NPU_CUSTOM_OP(npu_lstm_cell, "npu_lstm_cell", "").call(input, w_ih, w_hh, h, c, bias);
+}
+
 }  // namespace at::native::npu

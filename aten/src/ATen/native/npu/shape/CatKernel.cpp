@@ -92,13 +92,20 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
                 " appears multiple times in the list of dims");
   }
   DeviceOf guard(self);
-  Tensor result = empty_as(self);
+  Tensor result = empty_preserved(self, self.scalar_type());
   if (self.numel() == 0) return result;
   if (self.dim() == 0) axes.clear();
+  // In the order in which the elements lie, so that nothing is rearranged.
+  const DimVector order = memory_order(result.sizes(), result.strides());
+  for (int64_t& axis : axes) axis = std::find(order.begin(), order.end(), axis) - order.begin();
   // Elements are moved, whatever they mean: what the device has no kernel for goes as an integer of its size.
   const ScalarType as = moved_as(self.scalar_type());
   OpCommand cmd;
-  cmd.Name("ReverseV2").Input(self.view(as)).Input(axes).Output(result.view(as)).Run();
+  cmd.Name("ReverseV2")
+      .Input(self.view(as).permute(order))
+      .Input(axes)
+      .Output(result.view(as).permute(order))
+      .Run();
   return result;
 }
 

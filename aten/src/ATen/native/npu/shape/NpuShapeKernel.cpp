@@ -80,8 +80,12 @@ Tensor slice_of(const Tensor& self, IntArrayRef offsets, IntArrayRef size) {
 
 Tensor npu_broadcast(const Tensor& self, IntArrayRef size) { return fresh(self.expand(size)); }
 Tensor& npu_broadcast_out(const Tensor& self, IntArrayRef size, Tensor& out) { return give(self.expand(size), out); }
-Tensor npu_transpose(const Tensor& self, IntArrayRef perm) { return fresh(self.permute(perm)); }
-Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, Tensor& out) { return give(self.permute(perm), out); }
+Tensor npu_transpose(const Tensor& self, IntArrayRef perm, bool /*require_contiguous: it always is*/) {
+  return fresh(self.permute(perm));
+}
+Tensor& npu_transpose_out(const Tensor& self, IntArrayRef perm, bool /*require_contiguous*/, Tensor& out) {
+  return give(self.permute(perm), out);
+}
 Tensor npu_reshape(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/) { return fresh(self.reshape(shape)); }
 
 Tensor& npu_reshape_out(const Tensor& self, IntArrayRef shape, bool /*can_refresh*/, Tensor& out) {

@@ -37,6 +37,9 @@ Tensor view_as_complex(const Tensor& self) { return at::native::view_as_complex(
 
 const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
+  TORCH_CHECK(!self._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero "
+              "tensor.");
   const size_t before = self.storage().nbytes();
   resize_tensor(self, size, std::nullopt);
   const auto& context = at::globalContext();

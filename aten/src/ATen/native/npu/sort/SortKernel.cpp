@@ -7,6 +7,7 @@
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
@@ -352,6 +353,12 @@ Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool
                         Tensor& out) {
   TORCH_CHECK(out.scalar_type() == kBool, "Expected out tensor to have dtype bool, but got ", out.dtype(), " instead");
   return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
+}
+
+void check_empty_slices(const Tensor& self, int64_t slices) {
+  TORCH_CHECK(slices == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  TORCH_CHECK(std::count(self.sizes().begin(), self.sizes().end(), 0) == 1,
+              "Number of zero sized dimensions is more than one, so unique cannot be applied");
 }
 
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,

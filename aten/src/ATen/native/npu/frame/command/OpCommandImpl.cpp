@@ -377,7 +377,17 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   }
 }
 
+namespace {
+
+// Where a storage begins. One that is only read is not made its tensor's own: a lazily cloned one stays shared.
+inline char* begin_of(StorageImpl* storage, bool written) {
+  return static_cast<char*>(written ? storage->mutable_data() : const_cast<void*>(storage->data()));
+}
+
+}  // namespace
+
 [[gnu::flatten]] void OpCommandImpl::bind(const Operand& operand, size_t slot) {
+  const bool written = slot >= num_inputs_;
   void* data = nullptr;
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
@@ -399,15 +409,14 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
           operand.kind == Operand::Kind::kTensor ? t.sizes() : IntArrayRef(operand.dims.data(), operand.dims.size());
       describe(typeMetaToScalarType(t.dtype()), dims, false);
       bytes = t.numel() * t.itemsize();
-      data = static_cast<char*>(t.unsafe_storage().unsafeGetStorageImpl()->mutable_data()) +
-             t.storage_offset() * t.itemsize();
+      data = begin_of(t.unsafe_storage().unsafeGetStorageImpl(), written) + t.storage_offset() * t.itemsize();
       break;
     }
     case Operand::Kind::kStorage: {
       describe(operand.tensor->scalar_type(), operand.dims, false);
       const size_t item = operand.tensor->itemsize();
       bytes = operand.dims[0] * item;
-      data = static_cast<char*>(operand.tensor->storage().mutable_data()) + operand.offset * item;
+      data = begin_of(operand.tensor->storage().unsafeGetStorageImpl(), written) + operand.offset * item;
       break;
     }
   }
@@ -447,6 +456,11 @@ Prepared& OpCommandImpl::prepare() {
   for (size_t i = 0; i < num_inputs_; ++i) resolve_input(inputs_[i], order);
   for (size_t i = 0; i < num_outputs_; ++i) resolve_output(outputs_[i], order);
 
+  // Before the inputs are bound, which may be the same: writing makes a lazily cloned storage the tensor's own.
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    if (outputs_[i].kind == Operand::Kind::kAbsent) continue;
+    begin_of(outputs_[i].tensor->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), true);
+  }
   key_.start(name, num_inputs_, num_outputs_);
   memory_.resize(num_inputs_ + num_outputs_);
   for (size_t i = 0; i < num_inputs_ + num_outputs_; ++i) {

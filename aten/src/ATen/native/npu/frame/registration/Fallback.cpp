@@ -100,7 +100,7 @@ class Copies {
   void write_back() {
     for (auto& [original, copy] : pairs_) {
       if (!written_.contains(original.unsafeGetTensorImpl())) continue;
-      if (original.sizes() != copy.sizes()) original.resize_(copy.sizes());
+      if (!original.is_nested() && original.sizes() != copy.sizes()) original.resize_(copy.sizes());
       original.copy_(copy);
     }
   }
@@ -163,7 +163,9 @@ c10::IValue to_device(Copies& copies, const c10::IValue& value) {
   return value;
 }
 
-void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+}  // namespace
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DispatchKey key) {
   const c10::FunctionSchema& schema = op.schema();
   if (is_view(schema)) refuse(op, "its result would not share memory with its input");
   if (op.hasTag(at::Tag::nondeterministic_seeded)) refuse(op, "it draws random numbers, which would be the CPU's");
@@ -175,13 +177,22 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   copies.check_mixed();
   count_call(op);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   copies.write_back();
   const size_t results = stack->size() - schema.returns().size();
   for (size_t i = results; i < stack->size(); ++i) (*stack)[i] = to_device(copies, (*stack)[i]);
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) { run(op, stack); }
+bool fallback_enabled() {
+  const char* value = std::getenv("NPU_FALLBACK");
+  return value == nullptr || std::strcmp(value, "0") != 0;
+}
+
+namespace {
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  run_on_cpu(op, stack, c10::DispatchKey::CPU);
+}
 
 // Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
 [[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
@@ -194,23 +205,13 @@ void no_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torc
                 "npu has no sparse tensors; use dense ones (to_dense(), sparse=False), or keep them on the CPU.");
 }
 
-void no_nested(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
-  refuse_layout(op, "NestedTensornpu",
-                "of nested tensors npu has those with layout=torch.jagged; use them, or padded tensors and a mask.");
-}
-
-bool enabled() {
-  const char* value = std::getenv("NPU_FALLBACK");
-  return value == nullptr || std::strcmp(value, "0") != 0;
-}
-
 }  // namespace
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, const char* ir) {
-  TORCH_CHECK_NOT_IMPLEMENTED(enabled(), "Could not run '", c10::toString(op.operator_name()),
+  TORCH_CHECK_NOT_IMPLEMENTED(fallback_enabled(), "Could not run '", c10::toString(op.operator_name()),
                               "' with arguments from the 'npu' backend: the device has no IR operator '", ir,
                               "', and NPU_FALLBACK=0 forbids the CPU.");
-  run(op, stack);
+  run_on_cpu(op, stack, c10::DispatchKey::CPU);
 }
 
 std::map<std::string, int64_t> fallback_stats() {
@@ -224,7 +225,7 @@ void reset_fallback_stats() {
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  if (enabled()) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  if (fallback_enabled()) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
@@ -236,10 +237,6 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   for (const char* name : {"_to_copy", "ccol_indices", "col_indices", "crow_indices", "row_indices", "values"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&no_sparse>());
   }
-}
-
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_nested>());
 }
 
 }  // namespace at::native::npu
