@@ -2,7 +2,6 @@
 // take them.
 
 #include <ATen/ATen.h>
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 #include <NPUCustomFunctions.h>
 

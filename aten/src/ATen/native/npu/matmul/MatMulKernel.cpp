@@ -8,7 +8,6 @@
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>

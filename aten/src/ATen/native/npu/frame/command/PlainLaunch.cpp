@@ -3,7 +3,6 @@
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
-#include <ATen/native/npu/frame/command/DescriptorCache.h>
 #include <ATen/native/npu/frame/command/Launcher.h>
 #include <ATen/native/npu/frame/command/OperandOrder.h>
 #include <ATen/native/npu/frame/command/PreparedCache.h>

@@ -14,7 +14,6 @@
 #include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Numbers.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
-#include <ATen/native/npu/frame/inference/ImageRules.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
