@@ -2,6 +2,8 @@
 // Scores are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one batch.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 
 #include <limits>

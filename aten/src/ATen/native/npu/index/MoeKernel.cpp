@@ -2,6 +2,7 @@
 // take them.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 #include <NPUCustomFunctions.h>
 

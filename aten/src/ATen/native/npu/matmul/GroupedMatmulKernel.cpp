@@ -5,6 +5,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 
 namespace at::native::npu {
