@@ -415,6 +415,10 @@ def _register() -> None:
 
     _custom_ops.attach()
 
+    from . import _distributed
+
+    _distributed.register()
+
     import atexit
 
     atexit.register(_shutdown)

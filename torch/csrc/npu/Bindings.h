@@ -13,6 +13,7 @@ void bind_memory_snapshot(pybind11::module_& m);  // MemorySnapshot.cpp: blocks 
 void bind_dump(pybind11::module_& m);             // Dump.cpp: the dump of operands, the check for overflows
 void bind_compile(pybind11::module_& m);          // Compile.cpp: compile options, fallbacks, the simulator's counters
 void bind_comm(pybind11::module_& m);             // Comm.cpp: copies between devices for torch.nn.parallel
+void bind_distributed(pybind11::module_& m);      // Distributed.cpp: ProcessGroupHCCL
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu
