@@ -294,7 +294,19 @@ def _shutdown() -> None:
 
 
 # Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = ("amp", "autocast_utils", "comm", "config", "dump", "memory", "options", "random", "streams", "types", "utils")
+_LAZY_MODULES = (
+    "amp",
+    "autocast_utils",
+    "comm",
+    "config",
+    "dump",
+    "memory",
+    "options",
+    "random",
+    "streams",
+    "types",
+    "utils",
+)
 _LAZY_NAMES = {
     "Event": "streams",
     "ExternalStream": "streams",
