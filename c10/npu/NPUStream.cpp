@@ -86,6 +86,21 @@ aclrtStream create_stream(DeviceIndex device, bool high_priority) {
   return stream;
 }
 
+bool is_done(const NPUStream& stream) {
+  const NPUGuard guard(stream.device_index());
+  activate_device();
+  drain_task_queue(stream.device_index());
+  static const bool with_status = acl::has_function("aclrtStreamQuery");
+  if (with_status) {
+    aclrtStreamStatus status = ACL_STREAM_STATUS_RESERVED;
+    NPU_CHECK(acl::aclrtStreamQuery(stream.stream(), &status));
+    return status == ACL_STREAM_STATUS_COMPLETE;
+  }
+  NPUEvent last = NPUEvent::untraced();  // what CANN had before
+  last.record(stream);
+  return last.query();
+}
+
 }  // namespace
 
 aclrtStream NPUStream::stream_slow() const {
@@ -102,18 +117,13 @@ aclrtStream NPUStream::stream_slow() const {
 }
 
 bool NPUStream::query() const {
-  const NPUGuard guard(device_index());
-  activate_device();
-  drain_task_queue(device_index());
-  static const bool with_status = acl::has_function("aclrtStreamQuery");
-  if (with_status) {
-    aclrtStreamStatus status = ACL_STREAM_STATUS_RESERVED;
-    NPU_CHECK(acl::aclrtStreamQuery(stream(), &status));
-    return status == ACL_STREAM_STATUS_COMPLETE;
+  const bool done = is_done(*this);
+  if (done) {
+    // Who has seen that it is done is ordered after it, as by a wait.
+    impl::trace(
+        [this](auto& to) { to.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, impl::trace_key(*this)); });
   }
-  NPUEvent last = NPUEvent::untraced();  // what CANN had before
-  last.record(*this);
-  return last.query();
+  return done;
 }
 
 void NPUStream::synchronize() const {

@@ -242,12 +242,6 @@ bool Device::find_range(size_t at, size_t size, size_t* begin, size_t* end) {
   return false;
 }
 
-aclsimMemory Device::describe(const void* pointer) const {
-  const auto at = static_cast<size_t>(static_cast<const char*>(pointer) - window_);
-  return {alias(pointer), config().visible[static_cast<size_t>(id)], file_, file_bytes_,
-          at < file_bytes_ ? at : UINT64_MAX};
-}
-
 void Device::memory_info(size_t* free, size_t* total, size_t* peak) {
   std::lock_guard<std::mutex> lock(mutex_);
   *total = config().memory;

@@ -68,8 +68,6 @@ class Device {
   char* alias_base() const { return window_ + distance_; }
   size_t window_bytes() const { return window_bytes_; }
   int file() const { return file_; }
-  // Where an address of the window lies, for libraries that map the file elsewhere.
-  aclsimMemory describe(const void* pointer) const;
 
   const int id;
   Counters counters;

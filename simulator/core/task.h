@@ -2,6 +2,7 @@
 // One piece of queued work. Tasks are copied bit by bit from the submitting call into a stream's nodes.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 
 #include <cstddef>
 #include <cstdint>

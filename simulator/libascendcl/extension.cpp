@@ -9,6 +9,11 @@
 #include "core/stream.h"
 #include "sim_api.h"
 
+#include <cerrno>
+#include <cstring>
+
+#include <sys/stat.h>
+
 namespace acl_sim::api {
 namespace {
 
@@ -21,6 +26,17 @@ Device& owner_of(const void* pointer, size_t size) {
                 format("[%p, +%zu) is not inside one allocation of device %d", pointer, size, number));
   }
   return *found;
+}
+
+aclsimMemory describe(const Device& on, const void* pointer) {
+  struct stat file {};
+  if (::fstat(on.file(), &file) != 0)
+    throw Error(ACL_ERROR_RT_IPC_ERROR, format("the file of device %d: %s", on.id, std::strerror(errno)));
+  const auto bytes = static_cast<uint64_t>(file.st_size);
+  // Addresses behind the file's are for memory that aclrtMapMem puts there.
+  const auto at = static_cast<uint64_t>(on.alias(pointer) - on.alias_base());
+  return {on.alias(pointer), config().visible[static_cast<size_t>(on.id)], on.file(), bytes,
+          at < bytes ? at : UINT64_MAX};
 }
 
 }  // namespace
@@ -45,14 +61,14 @@ int32_t aclsimMustStop(const aclsimTask* task) {
 
 aclError aclsimFindMemory(const void* pointer, size_t size, aclsimMemory* memory) {
   if (!memory) throw Error(ACL_ERROR_INVALID_PARAM, "memory is null");
-  *memory = owner_of(pointer, size).describe(pointer);
+  *memory = describe(owner_of(pointer, size), pointer);
   return ACL_SUCCESS;
 }
 
 aclError aclsimFindDevice(int32_t device_id, aclsimMemory* memory) {
   if (!memory) throw Error(ACL_ERROR_INVALID_PARAM, "memory is null");
   Device& on = device(device_id);
-  *memory = on.describe(on.window_address(on.alias_base()));
+  *memory = describe(on, on.window_address(on.alias_base()));
   return ACL_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 // other ranks is found when the operation runs.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 #include <hccl/hccl.h>
 
 #include <algorithm>

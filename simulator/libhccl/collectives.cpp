@@ -7,6 +7,7 @@
 // and sends the result, in rounds that bound the memory for what has come.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 
 #include <algorithm>
 #include <cstring>

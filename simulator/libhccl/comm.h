@@ -11,6 +11,7 @@
 // reason to whoever waits for them.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 #include <hccl/hccl.h>
 
 #include <atomic>

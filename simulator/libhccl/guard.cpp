@@ -1,6 +1,7 @@
 #include "guard.h"
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 
 #include <cstdarg>
 #include <cstdio>

@@ -2,6 +2,7 @@
 // One operation between its call and its end: what the caller has asked for, and the algorithms that do it.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 #include <hccl/hccl.h>
 
 #include <memory>

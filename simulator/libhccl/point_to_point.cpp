@@ -3,6 +3,7 @@
 // together, so that batches which send to each other do not wait for each other.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 
 #include <algorithm>
 #include <cstring>

@@ -116,7 +116,7 @@ std::string choose_address() {
     }
   }
   std::string names;
-  for (const auto& entry : found) names += (names.empty() ? "" : ", ") + entry.first;
+  for (const auto& entry : found) names.append(names.empty() ? "" : ", ").append(entry.first);
   throw Error(HCCL_E_NOT_FOUND,
               format("no network interface fits HCCL_SOCKET_IFNAME='%s' and HCCL_SOCKET_FAMILY='%s'; there are: %s",
                      rule.c_str(), family.c_str(), names.empty() ? "none" : names.c_str()));
@@ -127,11 +127,11 @@ std::string host_identity() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(boot, id);
-  text += "/" + id;
+  text.append("/").append(id);
   // Processes in other namespaces of the same machine are on another host, as far as networks and memory are concerned.
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
     struct stat facts;
-    text += "/" + (::stat(space, &facts) == 0 ? std::to_string(facts.st_ino) : std::string("?"));
+    text.append("/").append(::stat(space, &facts) == 0 ? std::to_string(facts.st_ino) : std::string("?"));
   }
   return text;
 }

@@ -167,7 +167,6 @@ def samples():
     for op in ("npu_alloc_float_status", "npu_get_float_status", "npu_clear_float_status"):
         yield op, (f(8),), {}
 
-
     yield from transformer_samples()
 
 
@@ -175,11 +174,19 @@ def transformer_samples():
     q = f(2, 4, 5, 8)
     hidden = torch.ones(5, 5).triu(1).bool().npu()
     yield "npu_fusion_attention", (q, q, q, 4, "BNSD"), {"atten_mask": hidden, "sparse_mode": 3}
-    yield "npu_fusion_attention", (f(5, 4, 8), f(5, 2, 8), f(5, 2, 8), 4, "TND"), {
-        "actual_seq_qlen": [2, 5],
-        "actual_seq_kvlen": [2, 5],
-    }
-    yield "npu_fusion_attention_grad", (q, q, q, q, 4, "BNSD"), {"atten_mask": hidden, "sink": f(4), "pse": f(1, 4, 5, 5)}
+    yield (
+        "npu_fusion_attention",
+        (f(5, 4, 8), f(5, 2, 8), f(5, 2, 8), 4, "TND"),
+        {
+            "actual_seq_qlen": [2, 5],
+            "actual_seq_kvlen": [2, 5],
+        },
+    )
+    yield (
+        "npu_fusion_attention_grad",
+        (q, q, q, q, 4, "BNSD"),
+        {"atten_mask": hidden, "sink": f(4), "pse": f(1, 4, 5, 5)},
+    )
     yield "_npu_dropout_gen_mask", (q, [7, 30], 0.5, 1, 2), {}
     yield "npu_rms_norm", (f(2, 3, 8), f(8)), {}
     yield "npu_rms_norm_backward", (f(2, 3, 8), f(2, 3, 8), f(3, 8), f(2, 1, 1)), {}

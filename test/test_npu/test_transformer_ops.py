@@ -167,7 +167,10 @@ class TestExperts(OpCase):
                 return y
 
             def formula(x, w, b=None):
-                rows = [x[s:e] @ w[g] + (0 if b is None else b[g]) for g, (s, e) in enumerate(((0, 2), (2, 2), (2, 7), (7, 9)))]
+                rows = [
+                    x[s:e] @ w[g] + (0 if b is None else b[g])
+                    for g, (s, e) in enumerate(((0, 2), (2, 2), (2, 7), (7, 9)))
+                ]
                 return torch.cat([*rows, torch.zeros(1, 3).double()])
 
             self.check(op, formula, tensors)
@@ -199,7 +202,9 @@ class TestExperts(OpCase):
         npu = [t.float().npu() for t in (x, *w, *b)]
         options = {"bias": npu[3:], "group_list": [2, 6]}
         for split in (0, 1):
-            for y, e in zip(torch.npu_grouped_matmul(npu[:1], npu[1:3], split_item=split, **options), expected, strict=True):
+            for y, e in zip(
+                torch.npu_grouped_matmul(npu[:1], npu[1:3], split_item=split, **options), expected, strict=True
+            ):
                 self.close(y, e, 1e-5)
         (y,) = torch.npu_grouped_matmul(npu[:1], npu[1:3], split_item=2, output_dtype=torch.float16, **options)
         self.assertEqual(y.dtype, torch.float16)
@@ -207,7 +212,9 @@ class TestExperts(OpCase):
         several = torch.npu_grouped_matmul([npu[0][:2], npu[0][2:]], npu[1:3], bias=npu[3:], group_type=-1)
         for y, e in zip(several, expected, strict=True):
             self.close(y, e, 1e-5)
-        (y,) = torch.npu_grouped_matmul([npu[0]], npu[1:3], group_list=torch.tensor([2, 6]).npu(), split_item=2, bias=npu[3:])
+        (y,) = torch.npu_grouped_matmul(
+            [npu[0]], npu[1:3], group_list=torch.tensor([2, 6]).npu(), split_item=2, bias=npu[3:]
+        )
         self.close(y, torch.cat(expected), 1e-5)
 
     def test_grouped_errors(self):
@@ -297,7 +304,11 @@ class TestFusionAttention(OpCase):
 
     def heads(self, kv=None, sq=None, sk=None, dv=None):
         kv, sq, sk = kv or self.N, sq or self.SQ, sk or self.SK
-        return draw(self.B, self.N, sq, self.D), draw(self.B, kv, sk, self.D, seed=1), draw(self.B, kv, sk, dv or self.D, seed=2)
+        return (
+            draw(self.B, self.N, sq, self.D),
+            draw(self.B, kv, sk, self.D, seed=1),
+            draw(self.B, kv, sk, dv or self.D, seed=2),
+        )
 
     def attention(self, tensors, layout, formula, *, heads=None, dtypes=HALF[:2], **options):
         names = ("atten_mask", "pse", "sink")
@@ -351,7 +362,11 @@ class TestFusionAttention(OpCase):
         distance = j - i - shift
         yield 4, {"atten_mask": compressed, "pre_tockens": 2, "next_tockens": 1}, (distance > 1) | (distance < -2)
         prefix = torch.tensor([3, 1]).view(2, 1, 1, 1)
-        yield 6, {"atten_mask": torch.ones(3072, 2048, dtype=torch.bool), "prefix": [3, 1]}, (j > i + shift) & (j >= prefix)
+        yield (
+            6,
+            {"atten_mask": torch.ones(3072, 2048, dtype=torch.bool), "prefix": [3, 1]},
+            (j > i + shift) & (j >= prefix),
+        )
 
     def test_sparse_modes(self):
         for sq, sk in ((5, 7), (7, 5), (6, 6)):
@@ -429,9 +444,7 @@ class TestFusionAttention(OpCase):
         for mode, (options, hidden) in cases.items():
             with self.subTest(mode=mode):
                 formula = self.by_sequence(*ends.values(), hidden)
-                self.attention(
-                    (q, k, v), "TND", formula, heads=4, sparse_mode=mode, dtypes=HALF[:1], **ends, **options
-                )
+                self.attention((q, k, v), "TND", formula, heads=4, sparse_mode=mode, dtypes=HALF[:1], **ends, **options)
 
     def test_sequences_that_are_left_out(self):
         q, k, v = draw(9, 2, 8), draw(9, 2, 8, seed=1), draw(9, 2, 8, seed=2)
@@ -446,7 +459,9 @@ class TestFusionAttention(OpCase):
     def test_statistics_by_sequence(self):
         q, k, v = (draw(5, 2, 8, seed=s).float().npu() for s in range(3))
         ends = {"actual_seq_qlen": [2, 5], "actual_seq_kvlen": [2, 5]}
-        kept = [torch.npu_fusion_attention(q, k, v, 2, "TND", softmax_layout=layout, **ends)[1] for layout in ("", "TND")]
+        kept = [
+            torch.npu_fusion_attention(q, k, v, 2, "TND", softmax_layout=layout, **ends)[1] for layout in ("", "TND")
+        ]
         expected = [q[a:b].cpu().transpose(0, 1) @ k[a:b].cpu().permute(1, 2, 0) for a, b in ((0, 2), (2, 5))]
         top = [s.amax(-1) for s in expected]  # heads, positions
         self.assertEqual([tuple(t.shape) for t in kept], [(5, 2, 8)] * 2)
@@ -463,7 +478,9 @@ class TestFusionAttention(OpCase):
                 names = (["pse"] if shape is not None else []) + (["sink"] if with_sink else [])
 
                 def op(q, k, v, *more, names=names):
-                    return torch.npu_fusion_attention(q, k, v, self.N, "BNSD", scale=0.4, **dict(zip(names, more, strict=True)))
+                    return torch.npu_fusion_attention(
+                        q, k, v, self.N, "BNSD", scale=0.4, **dict(zip(names, more, strict=True))
+                    )
 
                 def formula(q, k, v, *more, names=names):
                     return self.reference(q, k, v, 0.4, **dict(zip(names, more, strict=True)))
@@ -551,7 +568,13 @@ class TestFusionAttention(OpCase):
 
         y = torch.compile(step, backend="aot_eager")(q, k, v)
         self.assertEqual(y, step(q, k, v), prec=1e-6)
-        for a, b in zip(*(torch.autograd.grad(f(q, k, v).sum(), (q, k, v)) for f in (step, torch.compile(step, backend="aot_eager"))), strict=True):
+        for a, b in zip(
+            *(
+                torch.autograd.grad(f(q, k, v).sum(), (q, k, v))
+                for f in (step, torch.compile(step, backend="aot_eager"))
+            ),
+            strict=True,
+        ):
             self.assertEqual(a, b, prec=1e-6)
 
         def dropping(q, k, v):
@@ -577,7 +600,11 @@ class TestFusionAttention(OpCase):
             ("sparse_mode 7 is for layout TND", (q, k, v, 4, "BNSD"), {"sparse_mode": 7}),
             ("must have one dtype", (q, k.half(), v, 4, "BNSD"), {}),
             ("padding_mask", (q, k, v, 4, "BNSD"), {"padding_mask": q}),
-            ("atten_mask of sparse_mode 0 must be", (q, k, v, 4, "BNSD"), {"atten_mask": torch.ones(3, 3).bool().npu()}),
+            (
+                "atten_mask of sparse_mode 0 must be",
+                (q, k, v, 4, "BNSD"),
+                {"atten_mask": torch.ones(3, 3).bool().npu()},
+            ),
             ("needs actual_seq_qlen", (q[0], k[0], v[0], 5, "TND"), {}),
             ("multiple of the key's", (q, k[:, :3], v[:, :3], 4, "BNSD"), {}),
         ):

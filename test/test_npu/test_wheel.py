@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from tools.fork import base, overlay, wheel  # noqa: E402
+from tools.fork import base, metadata, overlay, wheel  # noqa: E402
 from tools.setup_helpers.env import BuildError, Switches  # noqa: E402
 from tools.setup_helpers.generate import sync  # noqa: E402
 from torch import _npu_autoload  # noqa: E402
@@ -49,6 +49,22 @@ class TestInstallation(unittest.TestCase):
     def test_version(self):
         self.assertEqual(torch.__version__, "2.13.0+ascend")
         self.assertEqual(importlib.metadata.version("torch"), "2.13.0+ascend")
+
+    def test_the_plugins_name_is_a_distribution(self):
+        self.assertEqual(importlib.metadata.version("torch_npu"), "2.13.0+ascend")
+        self.assertEqual(importlib.metadata.requires("torch-npu"), ["torch==2.13.0+ascend"])
+        # Its own record names itself alone, so that removing it leaves the package, and torch's names it, too.
+        own = {str(path) for path in importlib.metadata.files("torch_npu")}
+        info = f"torch_npu-{torch.__version__}.dist-info"
+        self.assertTrue(own and all(name.startswith(f"{info}/") for name in own), own)
+        self.assertLessEqual(own, {str(path) for path in importlib.metadata.files("torch")})
+        _npu_autoload.check_conflicts([str(SITE)])
+
+    def test_where_it_lies_in_the_wheel(self):
+        names = metadata.alias_metadata()
+        placed = {metadata.place_in_wheel(name) for name in names}
+        self.assertTrue(all(name.startswith("torch-2.13.0+ascend.data/platlib/torch_npu-") for name in placed), placed)
+        self.assertEqual(metadata.place_in_wheel("torch_npu/__init__.py"), "torch_npu/__init__.py")
 
     def test_import_from_the_source_root(self):
         out, err, status = python("import torch; print(torch.__file__)", cwd=ROOT)

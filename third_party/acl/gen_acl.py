@@ -40,6 +40,9 @@ FAILURE_OF_TYPE = {
     "float": "0",
 }
 
+# The types that the table's functions take.
+HEADERS = ["#include <acl/acl.h>", "#include <acl/acl_simulator_extension.h>", "#include <hccl/hccl.h>"]
+
 
 @dataclass
 class Argument:
@@ -157,7 +160,7 @@ def all_names(path: Path = TABLE) -> list[str]:
 
 
 def make_functions_header(functions: list[Function]) -> str:
-    lines = [NOTE + "#pragma once", "#include <acl/acl.h>", "#include <hccl/hccl.h>", "", 'extern "C" {']
+    lines = [NOTE + "#pragma once", *HEADERS, "", 'extern "C" {']
     lines += [f"{f.ret} {f.name}({f.parameters()});" for f in functions]
     return "\n".join([*lines, '}  // extern "C"', ""])
 
@@ -168,9 +171,8 @@ def make_loader_header(functions: list[Function]) -> str:
         "// The functions of AscendCL for host code: the library, CANN's or the simulator's, is found and opened at",
         "// the first call. A function that it lacks throws c10::Error naming both; ask has_function() first where a",
         "// CANN release may lack it.",
-        "#include <acl/acl.h>",
+        *HEADERS,
         "#include <c10/npu/acl/Library.h>",
-        "#include <hccl/hccl.h>",
         "",
         "namespace c10::npu::acl {",
     ]
@@ -228,12 +230,10 @@ def make_loader_source(libraries: dict, functions: list[Function], further: list
 
 
 def make_sim_api(functions: list[Function], namespace: str = "acl_sim") -> str:
-    header = "acl/acl.h" if namespace == "acl_sim" else "hccl/hccl.h"
     lines = [
         NOTE + "#pragma once",
         "// What the simulator's sources implement; the exported entry points call these inside a guard.",
-        *(["#include <acl/acl.h>"] if header != "acl/acl.h" else []),
-        f"#include <{header}>",
+        *HEADERS,
         "",
         "#include <cstdarg>",
         "",

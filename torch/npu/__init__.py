@@ -466,6 +466,10 @@ def _register() -> None:
 
         _sanitizer.enable_npu_sanitizer()
 
+    from . import _distributed
+
+    _distributed.register()
+
     import atexit
 
     atexit.register(_shutdown)

@@ -174,9 +174,7 @@ DOCS = {
         "The loss, of shape (n) without a reduction, else (1); the logarithms of the probabilities, which have no "
         "gradient; two empty tensors.",
     ),
-    "npu_cross_entropy_loss_backward": Doc(
-        "The gradient of npu_cross_entropy_loss.", _LOSS, "The gradient of input."
-    ),
+    "npu_cross_entropy_loss_backward": Doc("The gradient of npu_cross_entropy_loss.", _LOSS, "The gradient of input."),
     "npu_grouped_matmul": Doc(
         "Products of groups with one weight each: of lists of equal length, or of one left operand whose rows (or "
         "columns, group_type 2) group_list divides. Rows after the last group give 0. Differentiable by x, weight and "

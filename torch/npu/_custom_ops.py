@@ -7,6 +7,8 @@ they are first used, so that ``import torch`` pays for neither the operators' Py
 
 import types
 
+from torch.jit import _builtins
+
 import torch
 
 # A function of torch each; those of METHODS are methods of torch.Tensor as well.
@@ -137,7 +139,7 @@ _VARIADIC = frozenset(("npu_broadcast", "npu_confusion_transpose", "npu_reshape"
 class _NpuOp:
     r"""One operator; calls ``torch.ops.npu.<name>``, whose overloads it documents."""
 
-    __slots__ = ("__name__", "__qualname__", "_packet")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "_packet")
     __module__ = "torch"
 
     def __init__(self, name: str):
@@ -187,3 +189,6 @@ def attach() -> None:
         op = _NpuOp(name)
         setattr(torch, name, op)
         setattr(torch.Tensor, name, op)
+    # torch.jit.script compiles a call of one as the operator's.
+    for name in (*FUNCTIONS, *METHODS):
+        _builtins._register_builtin(getattr(torch, name), f"npu::{name}")

@@ -18,7 +18,7 @@ void sleep(OpContext& c) {
     std::this_thread::sleep_for(std::min<Clock::duration>(end - now, kSlice));
 }
 
-SIM_OP(Sleep).inputs(1).dtypes(kAllTypes).ai_cpu().run(sleep);
+SIM_OP(Sleep).inputs(1).dtypes(kAllTypes).attrs({"nanoseconds:int"}).ai_cpu().run(sleep);
 
 }  // namespace
 }  // namespace acl_sim

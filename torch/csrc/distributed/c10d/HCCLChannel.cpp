@@ -149,13 +149,10 @@ HCCLChannel::HCCLChannel(const c10::intrusive_ptr<Store>& store, const std::stri
   if (rank == 0) {
     const HcclResult code = acl::HcclGetRootInfo(&root);
     const std::string problem = code == HCCL_SUCCESS ? "" : what + ": " + hccl_error(code);
-    std::vector<uint8_t> bytes;
-    bytes.push_back(static_cast<uint8_t>(problem.empty() ? kGood : kBad));
-    if (problem.empty()) {
-      bytes.insert(bytes.end(), root.internal, root.internal + HCCL_ROOT_INFO_BYTES);
-    } else {
-      bytes.insert(bytes.end(), problem.begin(), problem.end());
-    }
+    const bool good = problem.empty();
+    std::vector<uint8_t> bytes(1 + (good ? size_t{HCCL_ROOT_INFO_BYTES} : problem.size()));
+    bytes[0] = static_cast<uint8_t>(good ? kGood : kBad);
+    std::memcpy(bytes.data() + 1, good ? root.internal : problem.data(), bytes.size() - 1);
     store->set(key, bytes);
     if (!problem.empty()) C10_THROW_ERROR(DistBackendError, problem);
   } else {

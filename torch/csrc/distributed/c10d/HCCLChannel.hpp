@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/npu/NPUStream.h>
+#include <c10/npu/NPUTaskQueue.h>
 #include <c10/util/Exception.h>
 #include <hccl/hccl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -47,6 +48,17 @@ class HCCLChannel {
   const c10::npu::NPUStream& stream() const { return stream_; }
   c10::DeviceIndex device() const { return stream_.device_index(); }
   int rank() const { return rank_; }
+
+  // Calls HCCL for the communicator, with the stream's handle, in the order of the host's other launches.
+  template <class F>
+  void call(const char* name, F function) const {
+    c10::npu::launch(stream_, name, [name, function, comm = comm_](aclrtStream stream) mutable -> aclError {
+      const HcclResult code = function(comm, stream);
+      if (C10_LIKELY(code == HCCL_SUCCESS)) return ACL_SUCCESS;
+      hccl_check(code, name);
+      return ACL_ERROR_INTERNAL_ERROR;
+    });
+  }
 
   // The text that errors of the next operation show, where the library takes one.
   void describe(const std::string& text) const;

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
+#include <acl_loader.h>
 #include <ATen/native/npu/frame/layout/Format.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
@@ -245,7 +246,7 @@ c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch laun
     state->begin.record(stream);
     state->record = hccl_recorder_add({id_, options_->group_name, options_->group_desc, launch.title, launch.message,
                                        state->sequence, state->timeout},
-                                      launch.inputs, launch.outputs);
+                                      launch.inputs, launch.outputs, &state->begin, &state->end);
     channel->describe(state->text);
     launch.body(*channel);
     for (const Tensors* tensors : {&launch.inputs, &launch.outputs}) {
@@ -275,8 +276,8 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::endCoalescing() {
   if (!batch.items.empty()) {
     Launch launch{OpType::COALESCED, "hccl:batch_isend_irecv", batch.sent, batch.received, kUnsetTimeout, nullptr};
     launch.message = true;
-    launch.body = [this, items = batch.items](HCCLChannel& channel) mutable {
-      call(channel, "HcclBatchSendRecv", [items](HcclComm comm, aclrtStream stream) mutable {
+    launch.body = [items = batch.items](HCCLChannel& channel) mutable {
+      channel.call("HcclBatchSendRecv", [items](HcclComm comm, aclrtStream stream) mutable {
         return c10::npu::acl::HcclBatchSendRecv(items.data(), static_cast<uint32_t>(items.size()), comm, stream);
       });
     };
@@ -383,12 +384,15 @@ void ProcessGroupHCCL::look_after(std::list<std::shared_ptr<State>>& states) {
   }
   if (!failed_.load()) return;
   const std::lock_guard<std::mutex> lock(failure_mutex_);
-  for (const auto& state : states) state->fail(failure_);
+  for (const auto& state : states) {
+    state->fail(failure_);
+    if (state->record) hccl_recorder_done(*state->record, false);
+  }
   states.clear();
 }
 
 void ProcessGroupHCCL::retire(State& state) {
-  if (state.record) hccl_recorder_done(*state.record, state.begin.elapsed_time(state.end));
+  if (state.record) hccl_recorder_done(*state.record, true);
 }
 
 void ProcessGroupHCCL::fail_group(const std::string& reason, bool timed_out) {

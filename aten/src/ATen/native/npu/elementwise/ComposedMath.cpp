@@ -56,8 +56,29 @@ Tensor digamma(const Tensor& self, ScalarType compute) {
   return at::where(x.eq(0), x.reciprocal().neg(), result);
 }
 
+namespace {
+
+Tensor trigamma(const Tensor& self, ScalarType compute) {
+  const Tensor x = wide(self, compute);
+  const Tensor left = x.lt(0.5);
+  const Tensor reflected = at::square(at::sin(x * kPi)).reciprocal() * (kPi * kPi);
+  Tensor y = at::where(left, 1 - x, x);
+  Tensor sum = at::where(left, -reflected, at::zeros_like(x));
+  for (int i = 0; i < 6; ++i) {
+    sum = sum + at::square(y).reciprocal();
+    y = y + 1;
+  }
+  const Tensor z = at::square(y).reciprocal();
+  const Tensor series = z * (1. / 6 - z * (1. / 30 - z * (1. / 42)));
+  sum = sum + (y.reciprocal() * 0.5 + 1 + series) / y;
+  return at::where(left, -sum, sum);
+}
+
+}  // namespace
+
 Tensor polygamma(int64_t n, const Tensor& self, ScalarType compute) {
   if (n == 0) return digamma(self, compute);
+  if (n == 1) return trigamma(self, compute);
   const double factor = (n % 2 != 0 ? 1. : -1.) * std::exp(std::lgamma(static_cast<double>(n) + 1));
   return at::special_zeta(Scalar(static_cast<double>(n + 1)), wide(self, compute)) * factor;
 }

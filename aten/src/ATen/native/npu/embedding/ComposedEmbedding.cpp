@@ -24,16 +24,22 @@ std::vector<Tensor> composed_embedding_bag(const AtenArguments& a) {
   const Tensor &weight = a.tensor("weight"), &indices = a.tensor("indices");
   const int64_t mode = a["mode"].toInt(), padding = a["padding_idx"].toInt();
   if (mode == kMax) throw MissingOperator("EmbeddingBagForward");
-  Tensor offsets = a.tensor("offsets");
-  if (a["include_last_offset"].toBool()) offsets = offsets.narrow(0, 0, offsets.size(0) - 1);
+  Tensor offsets = a.tensor("offsets"), beyond;
+  const bool with_end = a["include_last_offset"].toBool();
+  if (with_end) {
+    beyond = offsets.select(0, offsets.size(0) - 1);
+    offsets = offsets.narrow(0, 0, offsets.size(0) - 1);
+  }
   const int64_t n = indices.numel(), bags = offsets.size(0);
   const Tensor place = at::arange(n, offsets.options());
   const Tensor bag =
       (at::searchsorted(offsets, place, /*out_int32=*/false, /*right=*/true) - 1).to(offsets.scalar_type());
-  const Tensor counted = padding < 0 ? at::ones_like(bag) : indices.ne(padding).to(bag.scalar_type());
+  Tensor counted = at::ones_like(bag);
+  if (with_end) counted = place.lt(beyond).to(bag.scalar_type());
+  if (padding >= 0) counted = counted * indices.ne(padding).to(bag.scalar_type());
   const Tensor size = at::zeros({bags}, bag.options()).index_add(0, bag, counted);
-  const Tensor rows =
-      weighted(wide(weight.index_select(0, indices), weight.scalar_type()), indices, a, "per_sample_weights");
+  Tensor rows = weighted(wide(weight.index_select(0, indices), weight.scalar_type()), indices, a, "per_sample_weights");
+  if (with_end) rows = rows * place.lt(beyond).to(rows.scalar_type()).unsqueeze(-1);
   Tensor output = at::zeros({bags, weight.size(1)}, rows.options()).index_add(0, bag, rows);
   if (mode == kMean) output = output / size.clamp_min(1).to(output.scalar_type()).unsqueeze(-1);
   return {output, bag, size, size};

@@ -87,7 +87,8 @@ Tensor scatter_reduce(const Tensor& self, int64_t dim, const Tensor& index, cons
                       bool include_self) {
   if (index.numel() == 0) return self.clone();
   if (self.dim() == 0) {
-    return scatter_reduce(self.reshape(1), 0, index.reshape({-1}), src.reshape({-1}), reduce, include_self).reshape({});
+    return composed::scatter_reduce(self.reshape(1), 0, index.reshape({-1}), src.reshape({-1}), reduce, include_self)
+        .reshape({});
   }
   const int64_t d = at::maybe_wrap_dim(dim, self.dim());
   const bool extreme = reduce == "amax" || reduce == "amin";
@@ -108,14 +109,14 @@ Tensor index_reduce(const Tensor& self, int64_t dim, const Tensor& index, const 
                     bool include_self) {
   if (self.dim() == 0) {
     const Tensor result =
-        scatter_reduce(self.reshape(1), 0, index.reshape({-1}), source.reshape({-1}), reduce, include_self);
+        composed::scatter_reduce(self.reshape(1), 0, index.reshape({-1}), source.reshape({-1}), reduce, include_self);
     return result.reshape({});
   }
   const int64_t d = at::maybe_wrap_dim(dim, self.dim());
   DimVector shape(self.dim(), 1);
   shape[d] = index.numel();
   const Tensor rows = source.dim() == 0 ? source.reshape(shape) : source;
-  return scatter_reduce(self, d, index.reshape(shape).expand_as(rows).to(kLong), rows, reduce, include_self);
+  return composed::scatter_reduce(self, d, index.reshape(shape).expand_as(rows).to(kLong), rows, reduce, include_self);
 }
 
 }  // namespace at::native::npu::composed

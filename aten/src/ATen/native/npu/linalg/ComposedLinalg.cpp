@@ -16,7 +16,8 @@ DimVector with_tail(const Tensor& t, std::initializer_list<int64_t> tail) {
   return sizes;
 }
 
-Tensor adjoint(const Tensor& t) { return t.transpose(-2, -1).conj().resolve_conj(); }
+// The conjugate transpose.
+Tensor turned(const Tensor& t) { return t.transpose(-2, -1).conj().resolve_conj(); }
 
 // The solution x of matrix x = rhs, or of its adjoint, for matrices of which one triangle is read.
 Tensor solve(const Tensor& matrix, const Tensor& rhs, bool lower, bool of_adjoint = false) {
@@ -55,7 +56,7 @@ Tensor solve_by_factor(const Tensor& factor, const Tensor& b, bool upper) {
 
 std::vector<Tensor> composed_eigh(const AtenArguments& a) {
   const Tensor& self = a.tensor("A");
-  const Tensor lower = a["UPLO"].toStringRef() == "L" || a["UPLO"].toStringRef() == "l" ? self : adjoint(self);
+  const Tensor lower = a["UPLO"].toStringRef() == "L" || a["UPLO"].toStringRef() == "l" ? self : turned(self);
   const bool vectors = a["compute_v"].toBool();
   const int64_t n = self.size(-1);
   const Tensor values = empty_npu(self.sizes().slice(0, self.dim() - 1), self.scalar_type(), self.device());
@@ -107,7 +108,7 @@ std::vector<Tensor> composed_svd(const AtenArguments& a) {
     vectors ? cmd.Output(u).Output(v) : cmd.Output().Output();
     cmd.Attr("compute_uv", vectors).Attr("full_matrices", full).Run();
   }
-  return {u, self.is_complex() ? at::real(s) : s, vectors ? adjoint(v) : v};
+  return {u, self.is_complex() ? at::real(s) : s, vectors ? turned(v) : v};
 }
 
 std::vector<Tensor> composed_solve_triangular(const AtenArguments& a) {
@@ -117,9 +118,9 @@ std::vector<Tensor> composed_solve_triangular(const AtenArguments& a) {
 
 std::vector<Tensor> composed_triangular_solve(const AtenArguments& a) {
   const Tensor &b = a.tensor("self"), &given = a.tensor("A");
-  const bool upper = a["upper"].toBool(), turned = a["transpose"].toBool();
-  const Tensor matrix = turned ? given.transpose(-2, -1) : given;
-  const Tensor x = solve_triangular(matrix, b, upper != turned, /*left=*/true, a["unitriangular"].toBool());
+  const bool upper = a["upper"].toBool(), transposed = a["transpose"].toBool();
+  const Tensor matrix = transposed ? given.transpose(-2, -1) : given;
+  const Tensor x = solve_triangular(matrix, b, upper != transposed, /*left=*/true, a["unitriangular"].toBool());
   return {x, given.clone()};
 }
 

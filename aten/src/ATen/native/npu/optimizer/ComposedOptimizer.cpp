@@ -11,16 +11,6 @@ using OptionalTensor = std::optional<Tensor>;
 
 bool given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
 
-// The gradient as the step takes it. A scaled one is unscaled where it lies, too, as upstream does.
-Tensor gradient(const Tensor& grad, const OptionalTensor& grad_scale, bool maximize) {
-  Tensor g = wide(grad, grad.scalar_type());
-  if (given(grad_scale)) {
-    g = g / grad_scale->reshape({}).to(g.scalar_type());
-    grad.copy_(g);
-  }
-  return maximize ? g.neg() : g;
-}
-
 // A step after an overflow leaves everything as it was; only the device knows whether there was one.
 void store(const Tensor& target, const Tensor& value, const OptionalTensor& found_inf) {
   if (given(found_inf)) {
@@ -30,6 +20,16 @@ void store(const Tensor& target, const Tensor& value, const OptionalTensor& foun
   }
 }
 
+// The gradient as the step takes it. A scaled one is unscaled where it lies, too, as upstream does.
+Tensor gradient(const Tensor& grad, const OptionalTensor& grad_scale, const OptionalTensor& found_inf, bool maximize) {
+  Tensor g = wide(grad, grad.scalar_type());
+  if (given(grad_scale)) {
+    g = g / grad_scale->reshape({}).to(g.scalar_type());
+    store(grad, g, found_inf);
+  }
+  return maximize ? g.neg() : g;
+}
+
 }  // namespace
 
 void sgd(TensorList params, TensorList grads, TensorList momenta, double weight_decay, double momentum,
@@ -37,7 +37,7 @@ void sgd(TensorList params, TensorList grads, TensorList momenta, double weight_
          const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor param = wide(params[i], params[i].scalar_type());
-    Tensor grad = gradient(grads[i], grad_scale, maximize);
+    Tensor grad = gradient(grads[i], grad_scale, found_inf, maximize);
     if (weight_decay != 0) grad = at::add(grad, param, weight_decay);
     if (!momenta.empty()) {
       const Tensor buffer = is_first_step ? grad : momenta[i] * momentum + grad * (1 - dampening);
@@ -55,7 +55,7 @@ void adam(bool decoupled, TensorList params, TensorList grads, TensorList exp_av
   for (size_t i = 0; i < params.size(); ++i) {
     const ScalarType compute = wide_type(params[i].scalar_type());
     Tensor param = params[i].to(compute);
-    Tensor grad = gradient(grads[i], grad_scale, maximize);
+    Tensor grad = gradient(grads[i], grad_scale, found_inf, maximize);
     if (weight_decay != 0) {
       if (decoupled) {
         param = param - param * (lr * weight_decay);

@@ -108,7 +108,13 @@ Taps wide_taps(Filter kind, int64_t in, int64_t out, bool align_corners, Optiona
   return taps;
 }
 
-Taps taps_of(const Resize& resize, ScalarType type, int64_t in, int64_t out, OptionalScale scale) {
+Taps taps_of(const Resize& resize, ScalarType type, int64_t in, int64_t out, OptionalScale scale, bool kept) {
+  if (in == out && kept) {
+    Taps taps(1, out);
+    std::iota(taps.index[0].begin(), taps.index[0].end(), 0);
+    std::fill(taps.weight[0].begin(), taps.weight[0].end(), 1);
+    return taps;
+  }
   if (resize.antialias) return wide_taps(resize.filter, in, out, resize.align_corners, scale);
   if (resize.filter == Filter::Linear) return linear_taps(in, out, resize.align_corners, scale);
   if (resize.filter == Filter::Cubic) return cubic_taps(in, out, resize.align_corners, scale);
@@ -120,6 +126,11 @@ Taps taps_of(const Resize& resize, ScalarType type, int64_t in, int64_t out, Opt
     taps.weight[0][i] = 1;
   }
   return taps;
+}
+
+// Whether a dimension whose size stays is left as it is, whatever scale is given for it.
+bool keeps_size(const Resize& how, bool backward, size_t spatial) {
+  return how.antialias || how.filter == Filter::Linear || (how.filter == Filter::Nearest && (backward || spatial == 2));
 }
 
 // Along one dimension: what a tap takes from the input, or gives back to it.
@@ -153,9 +164,10 @@ Tensor resize(const Resize& how, const Tensor& self, IntArrayRef output_size, at
   // Upstream computes weighted sums of bytes in fixed point.
   if (!exact && self.scalar_type() == kByte) throw MissingOperator(ir);
   Tensor x = exact ? self : wide(self, self.scalar_type());
+  const bool kept = keeps_size(how, false, output_size.size());
   for (size_t d = 0; d < output_size.size(); ++d) {
     const auto dim = static_cast<int64_t>(d) + 2;
-    x = along(x, dim, taps_of(how, self.scalar_type(), self.size(dim), output_size[d], scales[d]), output_size[d],
+    x = along(x, dim, taps_of(how, self.scalar_type(), self.size(dim), output_size[d], scales[d], kept), output_size[d],
               false);
   }
   return x;
@@ -164,9 +176,10 @@ Tensor resize(const Resize& how, const Tensor& self, IntArrayRef output_size, at
 Tensor resize_backward(const Resize& how, const Tensor& grad, IntArrayRef input_size,
                        at::ArrayRef<OptionalScale> scales) {
   Tensor x = wide(grad, grad.scalar_type());
+  const bool kept = keeps_size(how, true, input_size.size() - 2);
   for (size_t d = 0; d + 2 < input_size.size(); ++d) {
     const auto dim = static_cast<int64_t>(d) + 2;
-    const Taps taps = taps_of(how, grad.scalar_type(), input_size[dim], grad.size(dim), scales[d]);
+    const Taps taps = taps_of(how, grad.scalar_type(), input_size[dim], grad.size(dim), scales[d], kept);
     x = along(x, dim, taps, input_size[dim], true);
   }
   return x;

@@ -106,6 +106,11 @@ void on_the_buffer(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
   op.callBoxedForDispatchKey(c10::DispatchKey::NestedTensorCPU, *stack);
 }
 
+// The same for operators that make a nested tensor of a dense one.
+void from_dense(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
+}
+
 void on_the_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(fallback_enabled(), "Could not run '", c10::toString(op.operator_name()),
                               "' with arguments from the 'NestedTensornpu' backend: npu has no kernel of it for nested "
@@ -142,6 +147,13 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   for (const char* name : kViews) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_the_buffer>());
   for (const char* name : kDeviceNeutral) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_the_buffer>());
   m.impl("_transformer_encoder_layer_fwd", TORCH_FN(encoder_layer));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : {"_nested_from_padded", "_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned",
+                           "_nested_view_from_buffer"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&from_dense>());
+  }
 }
 
 }  // namespace at::native::npu
