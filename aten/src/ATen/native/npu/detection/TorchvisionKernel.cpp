@@ -5,17 +5,19 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/HostKernels.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
-#include <ATen/native/npu/frame/command/HostKernels.h>
+#include <ATen/native/npu/frame/registration/OrCpu.h>
 #include <ATen/npu/TorchvisionOnCpu.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <tuple>
@@ -336,18 +338,37 @@ void register_autocast(torch::Library& m) {
   }
 }
 
+// A name as a template's argument.
+template <size_t size>
+struct Literal {
+  constexpr Literal(const char (&given)[size]) { std::copy_n(given, size, text); }
+  char text[size];
+};
+template <Literal literal>
+struct Named {
+  static constexpr const char* name = literal.text;
+  static constexpr const char* overload_name = "";
+};
+
+// Of these a card has non-maximum suppression alone: the others run there on the CPU, where torchvision's binary has
+// their kernels.
+template <Literal name, class Signature, Signature* kernel>
+void register_or_cpu(torch::Library& m) {
+  m.impl(Named<name>::name, &OrCpu<Named<name>, Signature, kernel>::call);
+}
+
 void register_kernels(torch::Library& m) {
-  m.impl("nms", TORCH_FN(nms));
-  m.impl("roi_align", TORCH_FN(roi_align));
-  m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
-  m.impl("roi_pool", TORCH_FN(roi_pool));
-  m.impl("_roi_pool_backward", TORCH_FN(roi_pool_backward));
-  m.impl("ps_roi_align", TORCH_FN(ps_roi_align));
-  m.impl("_ps_roi_align_backward", TORCH_FN(ps_roi_align_backward));
-  m.impl("ps_roi_pool", TORCH_FN(ps_roi_pool));
-  m.impl("_ps_roi_pool_backward", TORCH_FN(ps_roi_pool_backward));
-  m.impl("deform_conv2d", TORCH_FN(deform_conv2d));
-  m.impl("_deform_conv2d_backward", TORCH_FN(deform_conv2d_backward));
+  register_or_cpu<"torchvision::nms", decltype(nms), nms>(m);
+  register_or_cpu<"torchvision::roi_align", decltype(roi_align), roi_align>(m);
+  register_or_cpu<"torchvision::_roi_align_backward", decltype(roi_align_backward), roi_align_backward>(m);
+  register_or_cpu<"torchvision::roi_pool", decltype(roi_pool), roi_pool>(m);
+  register_or_cpu<"torchvision::_roi_pool_backward", decltype(roi_pool_backward), roi_pool_backward>(m);
+  register_or_cpu<"torchvision::ps_roi_align", decltype(ps_roi_align), ps_roi_align>(m);
+  register_or_cpu<"torchvision::_ps_roi_align_backward", decltype(ps_roi_align_backward), ps_roi_align_backward>(m);
+  register_or_cpu<"torchvision::ps_roi_pool", decltype(ps_roi_pool), ps_roi_pool>(m);
+  register_or_cpu<"torchvision::_ps_roi_pool_backward", decltype(ps_roi_pool_backward), ps_roi_pool_backward>(m);
+  register_or_cpu<"torchvision::deform_conv2d", decltype(deform_conv2d), deform_conv2d>(m);
+  register_or_cpu<"torchvision::_deform_conv2d_backward", decltype(deform_conv2d_backward), deform_conv2d_backward>(m);
 }
 
 }  // namespace

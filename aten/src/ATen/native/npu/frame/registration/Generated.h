@@ -9,14 +9,14 @@
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Composed.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Numbers.h>
-#include <ATen/native/npu/frame/inference/Composed.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
-#include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/native/npu/frame/registration/OrCpu.h>
+#include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/native/npu/index/IndexArgs.h>
 #include <c10/core/Scalar.h>
