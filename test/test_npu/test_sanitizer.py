@@ -170,6 +170,7 @@ class TestRaces(TestCase):
             with torch.npu.stream(side):
                 a = x.sum()
             b = x.sum()
+            main.wait_stream(side)
             # Transitively.
             third = torch.npu.Stream()
             x.add_(1)

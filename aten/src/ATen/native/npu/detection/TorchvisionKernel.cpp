@@ -310,16 +310,15 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
 }
 
 // Autocast: computed in float32, as torchvision does; floating-point results get the first operand's dtype back.
-template <c10::DispatchKey autocast, c10::DeviceType device>
 void in_float(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(autocast);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   std::optional<ScalarType> dtype;
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_floating_point()) {
       dtype = dtype.value_or(value.toTensor().scalar_type());
-      value = at::autocast::cached_cast(kFloat, value.toTensor(), device);
+      value = at::autocast::cached_cast(kFloat, value.toTensor(), c10::DeviceType::PrivateUse1);
     }
   }
   op.callBoxed(stack);
@@ -328,13 +327,6 @@ void in_float(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
     if (value.isTensor() && value.toTensor().is_floating_point()) {
       value = value.toTensor().to(dtype.value_or(kFloat));
     }
-  }
-}
-
-template <c10::DispatchKey autocast, c10::DeviceType device>
-void register_autocast(torch::Library& m) {
-  for (const char* name : {"nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&in_float<autocast, device>>());
   }
 }
 
@@ -374,7 +366,9 @@ void register_kernels(torch::Library& m) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(torchvision, AutocastPrivateUse1, m) {
-  register_autocast<c10::DispatchKey::AutocastPrivateUse1, c10::DeviceType::PrivateUse1>(m);
+  for (const char* name : {"nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&in_float>());
+  }
 }
 
 TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) { register_kernels(m); }
@@ -384,16 +378,10 @@ TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) { register_kernels(m); }
 namespace at::npu {
 
 void provide_torchvision_on_cpu() {
-  // The registrations live as long as the process.
-  static auto* kernels = new torch::Library(torch::Library::IMPL, "torchvision", c10::DispatchKey::CPU, __FILE__,
+  // The registrations live as long as the process. Autocast's are torchvision's own, in Python.
+  static auto* library = new torch::Library(torch::Library::IMPL, "torchvision", c10::DispatchKey::CPU, __FILE__,
                                             static_cast<uint32_t>(__LINE__));
-  static auto* casts = new torch::Library(torch::Library::IMPL, "torchvision", c10::DispatchKey::AutocastCPU, __FILE__,
-                                          static_cast<uint32_t>(__LINE__));
-  static const bool done = [] {
-    native::npu::register_kernels(*kernels);
-    native::npu::register_autocast<c10::DispatchKey::AutocastCPU, c10::DeviceType::CPU>(*casts);
-    return true;
-  }();
+  static const bool done = (native::npu::register_kernels(*library), true);
   static_cast<void>(done);
 }
 
