@@ -5,6 +5,7 @@
 #include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
+#include <ATen/native/npu/random/RandomArgs.h>
 
 #include <limits>
 #include <string>

@@ -89,7 +89,7 @@ struct index_rule : TensorIteratorBase {
     TensorIteratorConfig config;
     config.set_check_mem_overlap(false).check_all_same_dtype(false);
     config.declare_static_dtype_and_device(self.scalar_type(), self.device());
-    config.add_output(Tensor()).add_owned_const_input(alias(self, list.shape, strides, self.storage_offset()));
+    config.add_owned_output(Tensor()).add_owned_const_input(alias(self, list.shape, strides, self.storage_offset()));
     for (const Tensor& t : list.tensors) {
       const Tensor index = t.expand(list.broadcast);
       DimVector steps;

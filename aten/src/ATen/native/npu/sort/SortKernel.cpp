@@ -355,12 +355,6 @@ Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool
   return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
 }
 
-void check_empty_slices(const Tensor& self, int64_t slices) {
-  TORCH_CHECK(slices == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
-  TORCH_CHECK(std::count(self.sizes().begin(), self.sizes().end(), 0) == 1,
-              "Number of zero sized dimensions is more than one, so unique cannot be applied");
-}
-
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
                                               bool return_counts) {
   DeviceOf guard(self);
