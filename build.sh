@@ -59,7 +59,14 @@ if [[ -n ${BASE_WHEEL:-} ]]; then
 fi
 VENV=${VENV_DIR:-$ROOT/.venv}
 BUILD=${BUILD_DIR:-$ROOT/build}
+PIP_LOG=$BUILD/pip.log
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# Errors only: warnings about this machine's indexes and its pip would drown our lines. They are in the log.
+pip_install() {
+  mkdir -p "$BUILD"
+  "$VENV/bin/python" -m pip install --quiet --quiet --log "$PIP_LOG" "$@"
+}
 
 # Installs requirements files once; a changed file is installed again.
 requirements() {
@@ -67,9 +74,9 @@ requirements() {
   stamp=$VENV/.installed-${file%.txt}
   if [[ ! -f $stamp ]] || ! cmp -s "$file" "$stamp"; then
     stage "installing $file"
-    local flags=(--quiet)
+    local flags=()
     [[ $how == nodeps ]] && flags+=(--no-deps)
-    "$VENV/bin/python" -m pip install "${flags[@]}" -r "$file" || fail "pip could not install $file"
+    pip_install "${flags[@]}" -r "$file" || fail "pip could not install $file (all it said: ${PIP_LOG#"$ROOT"/})"
     cp "$file" "$stamp"
   fi
 }
@@ -106,7 +113,7 @@ do_wheel() {
   wheel=$("$VENV/bin/python" -m tools.fork.wheel --stale) || fail "no wheel in dist"
   if [[ -n $wheel ]]; then
     stage "installing $(basename "$wheel")"
-    "$VENV/bin/python" -m pip install --quiet --no-deps --no-compile --force-reinstall "$wheel"
+    pip_install --no-deps --no-compile --force-reinstall "$wheel"
     # On both cores, which pip does not; where byte code may not be written, every process would compile anew. One of
     # upstream's files is for Python 3.12, so the status says nothing.
     local site
@@ -131,6 +138,7 @@ case "$command" in
     PYTHON=$VENV/bin/python exec bash examples/imagenet/train.sh "${passed[@]}" ;;
   test)
     ensure
+    requirements plain requirements-libraries.txt
     stage "testing"
     ((${#passed[@]})) || passed=(test/test_npu)
     exec "$VENV/bin/python" -m pytest -q "${passed[@]}" ;;

@@ -12,7 +12,12 @@ endif()
 
 # Build types are not used: our two variants are spelled out.
 set(CMAKE_BUILD_TYPE "" CACHE STRING "" FORCE)
-if(NPU_DEBUG)
+if(NPU_SANITIZE)
+  # Every report ends the process. vptr checks would need the base libraries' type information.
+  add_compile_options(-O1 -g1 -fno-omit-frame-pointer -fsanitize=${NPU_SANITIZE} -fno-sanitize=vptr
+    -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS)
+  add_link_options(-fsanitize=${NPU_SANITIZE})
+elseif(NPU_DEBUG)
   add_compile_options(-O0 -g -D_GLIBCXX_ASSERTIONS)
 else()
   add_compile_options(-O2 -DNDEBUG)

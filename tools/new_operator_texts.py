@@ -116,7 +116,7 @@ def kernel(operator: Operator) -> str:
     elif len(operator.tensors) > 1:
         includes.append("ATen/ExpandUtils.h")
     if operator.backward:
-        includes += ["ATen/ATen.h", "ATen/core/LegacyTypeDispatch.h", "ATen/native/npu/CustomAutograd.h"]
+        includes += ["ATen/ATen.h", "ATen/core/LegacyTypeDispatch.h", "ATen/native/npu/frame/registration/CustomAutograd.h"]
     lines = [
         f"// torch.{operator.base}: {operator.reference}",
         "",

@@ -35,6 +35,7 @@ DTYPES = (
     *(torch.uint16, torch.uint32, torch.uint64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.complex32, torch.complex64, torch.complex128),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu),
 )
 HEADER = """\
 # Dtypes that operators refuse at the call, because the device has no kernel for them. Written by tools/op_dtypes.py

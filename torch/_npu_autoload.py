@@ -3,8 +3,9 @@
 import os
 import sys
 
-# Distribution -> the package that it and this wheel both have; two of them in one environment mix their files.
-_CONFLICTS = {"torch_npu": "torch_npu", "apex": "apex"}
+# Distribution -> the package that it and this wheel both have; two of them in one environment mix their files. Another
+# apex is no conflict: it is used instead of ours (third_party/apex/__init__.py).
+_CONFLICTS = {"torch_npu": "torch_npu"}
 
 
 def _provided(package: str) -> bool:
@@ -25,6 +26,9 @@ def check_conflicts(path: list[str] | None = None) -> None:
             if not name.endswith((".dist-info", ".egg-info")):
                 continue
             project = name.split("-", 1)[0].lower()
+            # This wheel's own record of the name torch_npu says whose it is.
+            if os.path.exists(os.path.join(folder, name, "part_of_torch")):
+                continue
             if project in _CONFLICTS and _provided(_CONFLICTS[project]):
                 package = _CONFLICTS[project]
                 raise ImportError(
@@ -39,3 +43,6 @@ def load() -> None:
     """Checks the environment and imports `torch.npu`, which registers the device type."""
     check_conflicts()
     import torch.npu  # noqa: F401
+
+    if os.environ.get("TORCH_TRANSFER_TO_NPU") == "1":
+        import torch.npu.transfer_to_npu  # noqa: F401

@@ -39,6 +39,11 @@ MASTER_PORT = "29688"
 BACKENDS = {"npu": "hccl", "gpu": "nccl", "cpu": "gloo"}
 
 
+def loss_scale(text: str) -> float:
+    """The value of --loss-scale: a number, -1 for "dynamic"."""
+    return -1.0 if text == "dynamic" else float(text)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="PyTorch ImageNet training on NPU, GPU or CPU")
     add = parser.add_argument
@@ -100,12 +105,19 @@ def build_parser() -> argparse.ArgumentParser:
     add("--device", default="npu", type=str, help="npu or gpu (or cpu) (default: %(default)s)")
     add("--addr", default="10.136.181.115", type=str, help="master addr (default: %(default)s)")
     add("--device-list", default="0,1,2,3,4,5,6,7", type=str, help="device id list (default: %(default)s)")
-    add("--amp", default=False, action="store_true", help="use amp to train the model")
+    add(
+        "--amp",
+        nargs="?",
+        const="apex",
+        default=None,
+        metavar="KIND",
+        help="use amp to train the model: apex (what --amp alone means), or torch for torch.amp",
+    )
     add(
         "--loss-scale",
         default=1024.0,
-        type=float,
-        help="loss scale using in amp, -1 means dynamic (default: %(default)s)",
+        type=loss_scale,
+        help="loss scale using in amp, -1 or 'dynamic' means dynamic (default: %(default)s)",
     )
     add("--opt-level", default="O2", type=str, help="apex's optimisation level in amp (default: %(default)s)")
     # Ours.
@@ -137,14 +149,18 @@ def parse_options(argv: list[str]) -> argparse.Namespace:
     if args.data is None and isinstance(args.pretrained, str):
         # `--pretrained DIR`: an option with an optional value has swallowed the data set.
         args.data, args.pretrained = args.pretrained, True
+    if args.data is None and args.amp not in (None, "apex", "torch"):
+        args.data, args.amp = args.amp, "apex"
     if args.data is None:
         parser.error("the following arguments are required: DIR")
+    if args.amp not in (None, "apex", "torch"):
+        parser.error(f"argument --amp: '{args.amp}' is neither apex nor torch")
     recipe = Path(args.data, "recipe.txt")
     if recipe.is_file():
         options = shlex.split(recipe.read_text(), comments=True)
-        data, pretrained = args.data, args.pretrained
+        data, pretrained, amp = args.data, args.pretrained, args.amp
         args = parser.parse_args([*options, *argv])
-        args.data, args.pretrained = data, pretrained
+        args.data, args.pretrained, args.amp = data, pretrained, amp
         print(f"=> options of {recipe}: {' '.join(options)}")
     args.device = {"cuda": "gpu"}.get(args.device, args.device)
     if args.device not in BACKENDS:
@@ -300,7 +316,8 @@ def run(args: argparse.Namespace, device: torch.device, saves: bool) -> None:
             }
             save_checkpoint(state | precision.checkpoint(), is_best, args.output)
     if saves:
-        report(args, device, images * (args.world_size if args.distributed else 1), seconds, best_acc1, history)
+        images *= args.world_size if args.distributed else 1
+        report(args, device, images, seconds, best_acc1, history, precision.skipped)
 
 
 def resume(
@@ -370,11 +387,19 @@ def validate(loader, model, criterion, precision, args, device) -> tuple[float, 
 
 
 def report(
-    args: argparse.Namespace, device: torch.device, images: float, seconds: float, best_acc1: float, history: dict
+    args: argparse.Namespace,
+    device: torch.device,
+    images: float,
+    seconds: float,
+    best_acc1: float,
+    history: dict,
+    skipped: int,
 ) -> None:
     print(save_curves(history, args.output / "curves.png"))
     if seconds:
         print(f"=> {images:.0f} images in {seconds:.1f} s of training: {images / seconds:.1f} images/s on {device}")
+    if skipped:
+        print(f"=> steps that overflowed and were skipped: {skipped}")
     if device.type == "npu" and torch.npu.fallback_stats():
         print(f"=> operators that ran on the CPU: {torch.npu.fallback_stats()}")
     print(f"=> best Acc@1 {best_acc1:.3f}, checkpoints in {args.output.resolve()}")

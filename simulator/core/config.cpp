@@ -51,6 +51,18 @@ void read_size(const char* name, size_t least, size_t* value, std::string* probl
   *value = number;
 }
 
+void read_operators(bool* documented_only, std::string* problem) {
+  const char* text = std::getenv("ASCEND_SIM_OPERATORS");
+  if (!text || !*text) return;
+  const std::string value = text;
+  *documented_only = value == "cann";
+  if (value != "all" && value != "cann") {
+    *problem = format(
+        "ASCEND_SIM_OPERATORS='%s' is refused: it must be all, or cann for those operators only that CANN documents",
+        text);
+  }
+}
+
 std::vector<int> read_visible(int physical) {
   std::vector<int> visible;
   const char* text = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
@@ -87,6 +99,7 @@ Config read() {
   number = c.tiny_elements;
   read_integer("ASCEND_SIM_TINY", 0, 1LL << 40, &number, &c.problem);
   c.tiny_elements = number;
+  read_operators(&c.documented_only, &c.problem);
   c.visible = read_visible(c.physical_devices);
   return c;
 }

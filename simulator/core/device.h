@@ -117,4 +117,4 @@ int device_count();
 // The device an alias address lies in, or nullptr.
 Device* device_of_alias(const void* alias);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -24,6 +24,7 @@ Event* create_event(uint32_t flags) {
   event->recorded.store(0);
   event->completed.store(0);
   event->time_ns.store(0);
+  event->failure.store(ACL_SUCCESS);
   event->stream.store(nullptr);
   event->flags = flags;
   event->references.store(1);

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string>
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -26,6 +27,8 @@ struct Event {
   std::atomic<uint64_t> task_id{0};
   uint32_t stream_lives = 0;  // tells whether `stream` is still the one that recorded
   uint32_t flags = 0;
+  std::atomic<aclError> failure{ACL_SUCCESS};  // see Note [Failed collectives] in external.h
+  std::string failure_text;                    // under the mutex
   std::mutex mutex;
   std::condition_variable passed;
 
@@ -40,4 +43,4 @@ Event* create_event(uint32_t flags);
 Event& event_of(aclrtEvent handle);
 void release_event(Event* event);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

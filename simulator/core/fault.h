@@ -5,6 +5,7 @@
 //   OPTYPE:hang@N      it does not end before a time-out, a device reset or the end of the process
 //   malloc:oom@N       the N-th allocation of device memory finds none
 //   device:lost@N      the device of the N-th operator launch is lost until it is reset
+// A collective is an operator, too, with its function as the type: HcclAllReduce:error@2.
 // Launches are counted in the order in which the host makes them; N is 1 or more.
 
 #include <atomic>
@@ -39,4 +40,4 @@ inline bool malloc_fails() {
   return detail::faults_armed.load(std::memory_order_relaxed) != 0 && detail::fault_malloc();
 }
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -78,4 +78,4 @@ class FreeList {
   static inline SIM_THREAD_LOCAL int count_ = 0;
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -67,4 +67,4 @@ class HandlePool {
   std::atomic<size_t> made_{0};
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

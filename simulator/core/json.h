@@ -27,4 +27,4 @@ struct Json {
 // "file:line:column: what was expected" when it is not JSON.
 Json read_json_file(const std::string& path);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -28,4 +28,4 @@ inline bool log_enabled(LogLevel level) {
 // Writes one line; module is CANN's name for the part that speaks (ASCENDCL, RUNTIME, GE, APP).
 void log_line(LogLevel level, const char* module, const char* file, int line, const std::string& text);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

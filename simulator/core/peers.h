@@ -7,4 +7,4 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 void set_peer(int device, int peer, bool may_copy);
 bool are_peers(int one, int other);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -11,4 +11,4 @@ bool pinned_free(void* pointer);
 // Whether the address lies in such memory.
 bool is_pinned(const void* address);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -20,4 +20,4 @@ inline bool in_use() { return detail::in_use.load(std::memory_order_relaxed); }
 inline bool exiting() { return detail::exiting.load(std::memory_order_seq_cst); }
 bool forked_in_use();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

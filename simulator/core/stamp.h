@@ -24,4 +24,4 @@ class Stamp {
   static inline SIM_THREAD_LOCAL uint64_t next_ = 0, end_ = 0;
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

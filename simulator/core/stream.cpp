@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/event.h"
 #include "core/load.h"
+#include "core/external.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/report.h"
@@ -95,6 +96,9 @@ void drop(Task& task) {
       release_event(task.event.event);
       break;
     case TaskKind::Callback:
+      break;
+    case TaskKind::External:
+      drop_external(task.external);
       break;
   }
 }
@@ -251,6 +255,7 @@ void Stream::execute(Task& task) {
       std::memset(task.copy.to, task.copy.value, task.copy.bytes);
       break;
     case TaskKind::Record:
+      pass_failure_to(*task.event.event);
       drop(task);
       break;
     case TaskKind::Wait: {
@@ -269,11 +274,15 @@ void Stream::execute(Task& task) {
           set_error(ACL_ERROR_RT_WAIT_TIMEOUT, format("stream %u waited more than %u s for an event", number, limit),
                     &task);
       }
+      take_failure_from(event);
       release_event(&event);
       break;
     }
     case TaskKind::Callback:
       run_callback(task.callback, *this);
+      break;
+    case TaskKind::External:
+      if (run_external(task.external, *this, task)) passes_failure_.store(true, std::memory_order_relaxed);
       break;
   }
 }
@@ -452,7 +461,34 @@ aclError Stream::take_error(std::string* text) {
   const aclError code = error_.exchange(ACL_SUCCESS);
   *text = std::move(error_text_);
   error_text_.clear();
+  passes_failure_.store(false, std::memory_order_relaxed);
   return code;
+}
+
+void Stream::pass_failure_to(Event& event) {
+  const bool failed = passes_failure_.load(std::memory_order_relaxed);
+  if (__builtin_expect(!failed && event.failure.load(std::memory_order_relaxed) == ACL_SUCCESS, 1)) return;
+  std::string text;
+  aclError code = ACL_SUCCESS;
+  if (failed) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    code = error_.load();
+    text = error_text_;
+  }
+  std::lock_guard<std::mutex> lock(event.mutex);
+  event.failure_text = text;
+  event.failure.store(code, std::memory_order_release);
+}
+
+void Stream::take_failure_from(Event& event) {
+  if (__builtin_expect(event.failure.load(std::memory_order_acquire) == ACL_SUCCESS, 1)) return;
+  std::unique_lock<std::mutex> lock(event.mutex);
+  const aclError code = event.failure.load();
+  const std::string text = event.failure_text;
+  lock.unlock();
+  if (code == ACL_SUCCESS) return;
+  set_error(code, text, nullptr);
+  passes_failure_.store(true, std::memory_order_relaxed);
 }
 
 void Stream::set_stop_on_failure(bool stop) { stop_on_failure_.store(stop); }
@@ -468,6 +504,7 @@ void Stream::prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_
   overflow_check.store(false);
   report = nullptr;
   stop_on_failure_.store(false);
+  passes_failure_.store(false);
   error_.store(ACL_SUCCESS);
   error_text_.clear();
 }

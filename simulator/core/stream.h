@@ -37,6 +37,7 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 
 class Device;
 struct Context;
+struct Event;
 
 struct Stream {
   std::atomic<bool> alive{false};  // a caller may use it
@@ -62,6 +63,9 @@ struct Stream {
   aclError take_error(std::string* text);
   void set_error(aclError code, const std::string& text, const Task* task);
   void set_stop_on_failure(bool stop);
+  // See Note [Failed collectives] in external.h.
+  void pass_failure_to(Event& event);
+  void take_failure_from(Event& event);
 
   void prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_priority);
   // Waits for what is queued (or drops it), and returns the handle to the pool.
@@ -108,6 +112,7 @@ struct Stream {
   // ... and what changes seldom.
   alignas(64) std::atomic<aclError> error_{ACL_SUCCESS};
   std::atomic<bool> stop_on_failure_{false};
+  std::atomic<bool> passes_failure_{false};
   std::atomic<bool> abort_{false};
   std::atomic<bool> worker_sleeps_{true};
   std::atomic<int> waiters_{0};

@@ -2,6 +2,7 @@
 // One piece of queued work. Tasks are copied bit by bit from the submitting call into a stream's nodes.
 
 #include <acl/acl.h>
+#include <acl/acl_simulator_extension.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,7 @@ struct DumpTicket;
 struct Event;
 struct Report;
 
-enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback };
+enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback, External };
 
 enum class OpFault : uint8_t { None, Scale, Error, Hang };
 
@@ -65,6 +66,15 @@ struct CallbackWork {
   bool block;
 };
 
+// Work of another library of the simulator, see aclsimLaunch.
+struct ExternalWork {
+  const char* name;
+  aclsimFunction run;
+  void* data;
+  OpFault fault;
+  float fault_scale;
+};
+
 struct Task {
   Task* next;
   uint64_t id;
@@ -77,6 +87,7 @@ struct Task {
     CopyWork copy;
     EventWork event;
     CallbackWork callback;
+    ExternalWork external;
   };
 };
 static_assert(std::is_trivially_copyable_v<Task>);

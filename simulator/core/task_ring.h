@@ -56,4 +56,4 @@ class TaskRing {
   std::atomic<Slot*> slots_{nullptr};
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

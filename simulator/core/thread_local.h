@@ -6,4 +6,5 @@
 
 // Note [Hidden namespaces]
 // Headers of the simulator open their namespace as [[gnu::visibility("hidden")]]: calls inside the library are then
-// direct and can be inlined. Only the C entry points, exceptions and what operators see (exec/definition/op.h) stay visible.
+// direct and can be inlined. Only the C entry points, exceptions and what operators see (exec/definition/op.h) stay
+// visible.

@@ -1,8 +1,5 @@
 // acl.h and acl_base.h: initialisation, messages, tensor descriptions, data buffers.
 
-#include "libascendcl/dump_state.h"
-#include "exec/definition/custom.h"
-#include "exec/watching/dump.h"
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -10,7 +7,10 @@
 #include "core/free_list.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "exec/definition/custom.h"
 #include "exec/definition/tensor_desc.h"
+#include "exec/watching/dump.h"
+#include "libascendcl/dump_state.h"
 #include "sim_api.h"
 
 #include <atomic>

@@ -1,14 +1,14 @@
 // acl_rt.h: devices, contexts, peers, and what is counted.
 
 #include "core/device.h"
-#include "exec/compilation/compile_cache.h"
-#include "exec/running/scratch.h"
 #include "core/config.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/peers.h"
 #include "core/stream.h"
+#include "exec/compilation/compile_cache.h"
+#include "exec/running/scratch.h"
 #include "sim_api.h"
 
 #include <unistd.h>

@@ -1,9 +1,9 @@
 // acl_mdl.h: the life cycle of dump sessions.
 
 #include "exec/watching/dump.h"
-#include "libascendcl/dump_state.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "libascendcl/dump_state.h"
 #include "sim_api.h"
 
 #include <mutex>

@@ -1,12 +1,12 @@
 // acl_op.h and acl_op_compiler.h: attributes, compiling, launching, compile options.
 
-#include "exec/compilation/compile.h"
-#include "exec/compilation/fuzzy.h"
-#include "exec/running/launch.h"
-#include "exec/definition/attr.h"
 #include "core/error.h"
 #include "core/free_list.h"
 #include "core/stamp.h"
+#include "exec/compilation/compile.h"
+#include "exec/compilation/fuzzy.h"
+#include "exec/definition/attr.h"
+#include "exec/running/launch.h"
 #include "sim_api.h"
 
 #include <cstdlib>

@@ -1,9 +1,9 @@
-// The part of acl_rt.h about the float status register, see Note [Float status] in exec/watching/float_status.h. Both functions
-// put an operator on the stream, because the register belongs to a place in the stream's order.
+// The part of acl_rt.h about the float status register, see Note [Float status] in exec/watching/float_status.h. Both
+// functions put an operator on the stream, because the register belongs to a place in the stream's order.
 
+#include "core/error.h"
 #include "exec/compilation/compile.h"
 #include "exec/running/launch.h"
-#include "core/error.h"
 #include "sim_api.h"
 
 #include <memory>

@@ -202,6 +202,7 @@ aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
   Event& event = event_of(handle);
   stream_of(stream);
   // The caller has waited for the stream, as the interface demands, so nothing queued refers to old records.
+  event.failure.store(ACL_SUCCESS, std::memory_order_relaxed);
   event.completed.store(0, std::memory_order_release);
   event.recorded.store(0, std::memory_order_release);
   return ACL_SUCCESS;
@@ -211,7 +212,10 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
   const uint64_t generation = event.recorded.load(std::memory_order_acquire);
-  if (event.complete(generation)) return ACL_SUCCESS;  // never recorded, or passed already
+  if (event.complete(generation)) {  // never recorded, or passed already
+    stream.take_failure_from(event);
+    return ACL_SUCCESS;
+  }
   Task task;
   task.kind = TaskKind::Wait;
   task.tiny = task.modest = false;

@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import numpy as np
+import several_devices  # noqa: F401
 
 import torch
 import torch.npu

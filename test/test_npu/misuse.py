@@ -18,7 +18,7 @@ EXCEPTIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "error_exc
 DTYPES = (torch.uint16, torch.complex64, torch.bool, torch.bfloat16, torch.int64, torch.float64, torch.float16)
 # All floating tensors at once.
 WHOLE_DTYPES = (torch.uint16, torch.complex64, torch.bool, torch.bfloat16, torch.uint8, torch.int32)
-FAR = (77, -77)  # no dimension, size or index of a sample
+FAR = (77, -77, -1)  # no dimension, size or index of a sample, and what counts nothing
 
 
 class Exceptions:
@@ -35,6 +35,10 @@ class Exceptions:
             and re.search(e["deviation"], deviation, re.DOTALL)
             for e in self.entries
         )
+
+
+def is_ints(value) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(type(v) is int for v in value)
 
 
 def mutations(values):
@@ -54,15 +58,23 @@ def mutations(values):
                 if t.dtype is not dtype:
                     with contextlib.suppress(RuntimeError):
                         yield f"{str(dtype)[6:]} {i}", put(i, t.to(dtype))
+                if not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool:
+                    yield f"negated {i}", put(i, -t - 1)
         elif type(leaf) is int:
             for number in FAR:
                 yield f"{number} {i}", put(i, number)
+            yield f"more by a tenth {i}", put(i, leaf + 0.1)
         elif type(leaf) is float:
             yield f"-3.5 {i}", put(i, -3.5)
         elif type(leaf) is str:
             yield f"nonsense {i}", put(i, "nonsense")
         elif type(leaf) is bool:
             yield f"not {i}", put(i, not leaf)
+    lists, spec = pytree.tree_flatten(values, is_leaf=is_ints)
+    for i, leaf in enumerate(lists):
+        if is_ints(leaf):
+            longer = type(leaf)([*leaf, leaf[-1]])
+            yield f"again {i}", pytree.tree_unflatten([*lists[:i], longer, *lists[i + 1 :]], spec)
     for dtype in WHOLE_DTYPES:
         with contextlib.suppress(RuntimeError):
             yield (
@@ -79,7 +91,10 @@ SHAPES = {
     "narrower": lambda t: t[..., :-1] if t.shape[-1] else t[None],
     "longer": lambda t: torch.cat([t, t[-1:]], 0) if t.shape[0] else t[None],
     "one more": lambda t: t.unsqueeze(0),
+    "three more": lambda t: t[None, None, None],
     "one less": lambda t: t[0],
+    "nothing": lambda t: t[:0],
+    "nothing in the last": lambda t: t[..., :0],
 }
 
 

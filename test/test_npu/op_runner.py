@@ -2,6 +2,9 @@
 
 A worker is test_ops.py itself with NPU_OPS_RECORDS set: it appends one JSON line when it begins a test and one when it
 is done. Whoever started it goes on behind a test that killed or hung its worker.
+
+Two variables make the tests meet a card's ways: ASCEND_SIM_OPERATORS=cann, a device with those operators only that CANN
+documents; NPU_TEST_QUEUE=1, every launch through the task queue, as on a card by default.
 """
 
 import argparse
@@ -18,6 +21,9 @@ import time
 import unittest
 import zlib
 from pathlib import Path
+
+if os.environ.get("NPU_TEST_QUEUE") == "1":
+    os.environ["TASK_QUEUE_ENABLE"] = "2"  # read at the first use of the device
 
 HERE = Path(__file__).resolve().parent
 EXCEPTIONS = HERE / "op_exceptions.yaml"
@@ -255,6 +261,8 @@ def summary(results: list[dict], seconds: float, args: argparse.Namespace) -> in
             f"{kind:12}{whole:9}{percent(c['right'], whole):>10}{c['wrong']:7}{c['refused']:9}"
             f"{percent(c['native'], c['metered']):>10}{c['random']:8}{c['skipped']:9}"
         )
+    if os.environ.get("ASCEND_SIM_OPERATORS") == "cann":
+        print(f"on a card {percent(total['native'], total['metered'])} of the samples would run natively")
     seed = "" if args.all or args.pattern else f", seed {args.seed}"
     print(f"{len(results)} tests in {seconds:.0f} s{seed}; {len(excepted)} listed exceptions; {len(failed)} failed")
     print("FAILED" if failed else "OK")

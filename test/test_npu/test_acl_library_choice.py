@@ -9,6 +9,8 @@ import unittest
 from pathlib import Path
 
 import acl_library as acl
+import acl_stub
+import several_devices  # noqa: F401
 
 # A library that looks like CANN's: it counts devices, and says which it is.
 FAKE = """
@@ -142,45 +144,19 @@ class TestReleases(unittest.TestCase):
     """CANN as its releases have it: stubs that export a part of the interface and have the simulator do the work."""
 
     def setUp(self):
-        self.compiler = shutil.which("g++") or shutil.which("c++")
-        if self.compiler is None:
+        if acl_stub.compiler() is None:
             self.skipTest("no C++ compiler")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.home = Path(folder.name)
-        (self.home / "stub" / "lib64").mkdir(parents=True)
-        self.home = self.home / "stub"
+        self.home = Path(folder.name) / "stub"
+        (self.home / "lib64").mkdir(parents=True)
 
     def stub(self, functions, soname="libascendcl.so", bodies=None):
-        """A library under CANN's name that has these functions; `bodies` says what some do instead."""
-        lines = ["#include <acl/acl.h>", "#include <dlfcn.h>", "#include <cstdlib>", "namespace {", "void* sim() {"]
-        lines += ['  static void* handle = dlopen(getenv("STUB_TARGET"), RTLD_NOW | RTLD_LOCAL);', "  return handle;"]
-        lines += ["}", "}  // namespace", 'extern "C" {']
-        for f in functions:
-            types = ", ".join(a.type + ("*" if a.suffix == "[]" else "") for a in f.args if a.suffix in ("", "[]"))
-            if f.variadic or any(a.suffix not in ("", "[]") for a in f.args):
-                continue
-            lines += [f"{f.ret} {f.name}({f.parameters()}) {{", (bodies or {}).get(f.name, "")]
-            lines += [f'  static auto* call = reinterpret_cast<{f.ret} (*)({types})>(dlsym(sim(), "{f.name}"));']
-            lines += [f"  return call({f.names()});", "}"]
-        source = self.home / f"{soname}.cpp"
-        source.write_text("\n".join([*lines, '}  // extern "C"', ""]))
-        path = self.home / "lib64" / soname
-        command = [
-            self.compiler,
-            "-std=c++17",
-            "-shared",
-            "-fPIC",
-            f"-I{acl.ACL / 'inc'}",
-            "-o",
-            str(path),
-            str(source),
-        ]
-        subprocess.run(command, check=True)
+        acl_stub.write(self.home, functions, soname, bodies)
 
     def python(self, body, **env):
         variables = {k: v for k, v in os.environ.items() if not k.startswith("ASCEND_")}
-        variables |= {"ASCEND_HOME_PATH": str(self.home), "STUB_TARGET": acl.library_path(), **env}
+        variables |= {**acl_stub.environment(self.home), **env}
         result = subprocess.run(
             [sys.executable, "-c", body], env=variables, capture_output=True, text=True, timeout=120, check=False
         )
@@ -188,11 +164,10 @@ class TestReleases(unittest.TestCase):
         return result.stdout
 
     def of_cann(self, until=99.0):
-        return [f for f in acl.table() if f.release() and f.since <= until]
+        return acl_stub.of_cann(until)
 
     def halves(self, functions):
-        compiling = [f for f in functions if f.library == "acl_op_compiler"]
-        return [f for f in functions if f.library == "ascendcl"], compiling
+        return acl_stub.halves(functions)
 
     def test_a_release_before_the_first_supported_one_is_refused_by_name(self):
         runtime, compiler = self.halves(self.of_cann(5.0))

@@ -1,12 +1,18 @@
 """Mixed precision: autocast regions, custom autograd functions in them, the gradient scaler."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 
+import op_checks
+import torch.utils._pytree as pytree
 from common_utils import TestCase, run_tests
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.common_methods_invocations import op_db
 
 import torch
 
@@ -228,6 +234,82 @@ class TestGradScaler(TestCase):
         other = torch.npu.amp.GradScaler()
         other.load_state_dict(scaler.state_dict())
         self.assertEqual(other.get_scale(), 32.0)
+
+
+class TestAutocastLists(TestCase):
+    # CUDA's fake tensors do not see what happens inside these, and as_strided's sample has memory of its own.
+    UNLIKE_FAKE = {"pinverse", "linalg.pinv", "linalg.pinv.hermitian", "svd_lowrank", "pca_lowrank"}
+    NO_SAMPLE = {"as_strided.partial_views"}
+
+    def test_same_registrations(self):
+        cuda, npu = (
+            {name for name in torch._C._dispatch_get_registrations_for_dispatch_key(key) if "cudnn" not in name}
+            for key in ("AutocastCUDA", "AutocastPrivateUse1")
+        )
+        self.assertEqual(cuda - npu, set())
+
+    def test_what_cuda_casts_npu_casts(self):
+        """The results' dtypes of every operator of op_db, against those of fake CUDA tensors under CUDA's autocast."""
+        different = {}
+        self.enterContext(op_checks.quiet())
+        for op in op_db:
+            if torch.float32 not in op.dtypes or op.full_name in self.UNLIKE_FAKE | self.NO_SAMPLE:
+                continue
+            sample = next(iter(op.sample_inputs("cpu", torch.float32)), None)
+            if sample is None:
+                continue
+            operands = (sample.input, sample.args, sample.kwargs)
+            try:
+                want = self.dtypes(op, "cuda", operands)
+            except Exception:  # noqa: BLE001 - no meta kernel, or a value that is asked for
+                continue
+            got = self.dtypes(op, "npu", operands)
+            if got != want:
+                different[op.full_name] = (want, got)
+        self.assertEqual(different, {})
+
+    def dtypes(self, op, device, operands):
+        fake = FakeTensorMode(allow_non_fake_inputs=True) if device == "cuda" else contextlib.nullcontext()
+
+        def place(value):
+            if not isinstance(value, torch.Tensor):
+                return value
+            if device == "npu":
+                return value.to(device)
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+
+        with fake:
+            given, args, kwargs = pytree.tree_map(place, operands)
+            torch.set_autocast_dtype(device, torch.float16)
+            torch.set_autocast_enabled(device, True)
+            try:
+                result = op(given, *args, **kwargs)
+            finally:
+                torch.set_autocast_enabled(device, False)
+        return [leaf.dtype for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+class TestScalerWaits(TestCase):
+    def test_one_wait_a_step(self):
+        """As on CUDA: whether a gradient overflowed is asked once for each optimizer, and nothing else waits."""
+        params = [torch.nn.Parameter(torch.ones(3, device="npu")) for _ in range(5)]
+        optimizer = torch.optim.AdamW(params, foreach=True)
+        scaler = torch.amp.GradScaler("npu")
+        waits = []
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.npu.set_sync_debug_mode("warn")
+                try:
+                    scaler.scale(sum(p.sum() for p in params)).backward()
+                    scaler.unscale_(optimizer)
+                    scaler.step(optimizer)
+                    scaler.update()
+                finally:
+                    torch.npu.set_sync_debug_mode("default")
+            waits.append(sum("synchroniz" in str(w.message) for w in caught))
+            optimizer.zero_grad()
+        self.assertEqual(waits[1], 1)
 
 
 if __name__ == "__main__":

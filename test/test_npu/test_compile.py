@@ -3,6 +3,7 @@
 import copy
 import unittest
 
+import several_devices  # noqa: F401
 import torch._dynamo
 import torch._dynamo.testing
 from torch.nn import functional as F

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import unittest
 
+import several_devices  # noqa: F401
+
 import torch
 import torch.npu
 

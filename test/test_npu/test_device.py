@@ -1,6 +1,8 @@
 """When a device is opened, and which one a thread uses."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -45,6 +47,14 @@ assert [i for i in range(torch.npu.device_count()) if opened(i)] == [1]
             "    assert 'Invalid npu device index 2' in str(e), e\n",
             ASCEND_RT_VISIBLE_DEVICES="3,5",
         )
+
+    def test_one_device_by_default(self):
+        script = "import os, torch\nprint(torch.npu.device_count())\ntry:\n    torch.ones(1, device='npu:1')\n"
+        script += "except RuntimeError as e:\n    print(e)"
+        alone = {name: value for name, value in os.environ.items() if name != "ASCEND_SIM_DEVICE_COUNT"}
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=alone, timeout=60)
+        self.assertEqual((result.returncode, result.stdout.splitlines()[0]), (0, "1"), result.stderr)
+        self.assertRegex(result.stdout, "Invalid npu device index 1: .*from 0 to 0.*ASCEND_SIM_DEVICE_COUNT")
 
     def test_no_device_says_why(self):
         result = run_in_process(

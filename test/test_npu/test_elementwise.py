@@ -2,6 +2,8 @@
 
 import unittest
 
+import several_devices  # noqa: F401
+
 import torch
 import torch.npu
 

@@ -5,6 +5,7 @@
 import gc
 import unittest
 
+import several_devices  # noqa: F401
 import torch.nn.functional as F
 from nn_checks import randn, relative_error
 

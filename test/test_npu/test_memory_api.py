@@ -243,6 +243,17 @@ assert not torch.npu.is_initialized()
         result = run_in_process(script)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
+    def test_pinned_memory_before_initialisation(self):
+        script = """
+import torch
+held = torch.ones(1000).pin_memory()
+assert not torch.npu.is_initialized()
+stats = torch.npu.host_memory_stats()
+print(stats["num_host_alloc"], stats["allocated_bytes.current"] >= held.nbytes)
+"""
+        result = run_in_process(script)
+        self.assertEqual((result.stdout.split(), result.stderr), (["1", "True"], ""))
+
 
 if __name__ == "__main__":
     run_tests()

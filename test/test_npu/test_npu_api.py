@@ -1,6 +1,9 @@
 """torch.npu as a module: devices, properties, typed constructors, options, and how torch knows the device type."""
 
+import pathlib
+import tempfile
 import threading
+import unittest.mock
 
 from common_utils import TestCase, run_in_process, run_tests
 
@@ -278,6 +281,19 @@ class TestOptions(TestCase):
         with self.assertRaises(TypeError):
             torch.npu.set_compile_mode(jit_compile="no")
 
+    def test_hf32(self):
+        for switch, default in ((torch.npu.matmul, False), (torch.npu.conv, True)):
+            self.assertIs(switch.allow_hf32, default)
+            try:
+                switch.allow_hf32 = not default
+                self.assertIs(switch.allow_hf32, not default)
+                x = torch.randn(40, 40)
+                self.assertEqual(x.npu() @ x.npu(), x @ x, prec=1e-4)
+                with self.assertRaisesRegex(TypeError, "allow_hf32 is a bool"):
+                    switch.allow_hf32 = 1
+            finally:
+                switch.allow_hf32 = default
+
     def test_graph_mode_gives_the_same_results(self):
         with self.assertRaises(RuntimeError):
             torch.npu.launch_graph()
@@ -326,6 +342,62 @@ class TestAttributes(TestCase):
             value = getattr(torch.npu, name)
             if callable(value):
                 self.assertTrue(value.__doc__, name)
+
+
+class TestPluginNames(TestCase):
+    """What libraries of the plug-in era ask for."""
+
+    def test_chip_and_cann(self):
+        from torch_npu.npu.utils import get_soc_version
+
+        import torch_npu
+
+        self.assertEqual(get_soc_version(), 220)
+        self.assertTrue(torch.npu.utils.is_support_inf_nan())
+        self.assertIsNone(torch.version.cann)
+        self.assertEqual(torch_npu.utils.get_cann_version(), "")
+        with self.assertRaisesRegex(AttributeError, "no attribute 'cannot'"):
+            _ = torch.version.cannot
+
+    def test_version_file_of_cann(self):
+        with tempfile.TemporaryDirectory() as home:
+            (pathlib.Path(home) / "x86_64-linux").mkdir()
+            info = pathlib.Path(home) / "x86_64-linux" / "ascend_toolkit_install.info"
+            info.write_text("package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n")
+            with (
+                unittest.mock.patch.dict("os.environ", {"ASCEND_HOME_PATH": home}),
+                unittest.mock.patch.object(torch._C, "_npu_isSimulator", lambda: False),
+            ):
+                self.assertEqual(torch.npu.utils.get_cann_version(), "8.3.RC1")
+                self.assertEqual(torch.npu.utils.get_cann_version("NONE"), "")
+                self.assertEqual(torch.version.cann, "8.3.RC1")
+
+    def test_bindings_and_dtypes(self):
+        import torch_npu
+
+        storage = torch.ones(3).npu().untyped_storage()
+        count = torch_npu._C._storage_Use_Count(storage._cdata)
+        self.assertEqual(count, torch._C._storage_Use_Count(storage._cdata))
+        self.assertGreaterEqual(count, 1)
+        for dtype in torch_npu.unsupported_dtype:
+            with self.assertRaises((RuntimeError, NotImplementedError)):
+                torch._empty_affine_quantized([4], scale=1.0, zero_point=0, dtype=dtype, device="npu")
+        self.assertEqual(int(torch_npu.Format.FRACTAL_NZ), 29)
+
+    def test_autocast(self):
+        self.assertEqual(torch.npu.get_autocast_dtype(), torch.get_autocast_dtype("npu"))
+        self.assertFalse(torch.npu.is_autocast_enabled())
+        before = torch.npu.get_autocast_dtype()
+        try:
+            torch.npu.set_autocast_dtype(torch.bfloat16)
+            torch.npu.set_autocast_enabled(True)
+            self.assertTrue(torch.npu.is_autocast_enabled() and torch.is_autocast_enabled("npu"))
+            x = torch.ones(2, 2).npu()
+            self.assertEqual((x @ x).dtype, torch.bfloat16)
+        finally:
+            torch.npu.set_autocast_enabled(False)
+            torch.npu.set_autocast_dtype(before)
+            torch.clear_autocast_cache()
 
 
 class TestAutograd(TestCase):

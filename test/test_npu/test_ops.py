@@ -1,5 +1,5 @@
 """Every operator, module and optimizer of upstream's test databases on npu against the CPU: results, out=, in-place
-forms, views, errors, gradients.
+forms, views, errors, gradients; and what fake and meta tensors announce against what comes out.
 
     python test_ops.py                   a part of it, chosen by --seed (minutes)
     python test_ops.py --all             everything, in two processes; prints percentages of right and native samples
@@ -9,7 +9,9 @@ forms, views, errors, gradients.
 A sample is right if the npu gives what the CPU gives, wrong if it gives something else, refused if it raises where the
 CPU does not; native if no operator fell back to the CPU and no values came to the host. What the CPU refuses or draws
 at random is counted apart. Known differences are listed with their reason in op_exceptions.yaml; op_modules.py has the
-modules, optimizers and foreach operators, op_checks.py the comparison, op_runner.py the processes.
+modules, optimizers and foreach operators, op_fake.py the announcements (a "sample" of its line is one call of an aten
+operator on fake or meta tensors; "wrong" are those whose strides, shape or dtype differ), op_checks.py the comparison,
+op_runner.py the processes.
 """
 
 import os
@@ -22,6 +24,7 @@ import op_runner
 import torch.utils._pytree as pytree
 from op_case import LIMIT, OpsCase, WorkerRunner
 from op_checks import DEVICE, Tally, Unsuited, Wrong, place
+from op_fake import TestAnnounced
 from op_modules import TestForeach, TestModules, TestOptimizers, TestRandom
 from torch.testing._internal.common_device_type import OpDTypes, PrivateUse1TestBase, instantiate_device_type_tests, ops
 from torch.testing._internal.common_methods_invocations import op_db
@@ -283,7 +286,7 @@ OUTS = {
 }
 
 PrivateUse1TestBase.setUpClass()  # gives the classes made from here on the name of the device
-for case in (TestOperators, TestForeach, TestModules, TestOptimizers, TestRandom):
+for case in (TestOperators, TestAnnounced, TestForeach, TestModules, TestOptimizers, TestRandom):
     instantiate_device_type_tests(case, globals(), only_for="npu")
 del case, OpsCase
 

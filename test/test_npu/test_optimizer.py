@@ -90,6 +90,28 @@ class TestOptimizers(unittest.TestCase):
                 if name == "momentum" and launched:
                     self.assertLess(launched[-1], 3 * len(start))  # three operators, not three for each
 
+    def test_fused_in_half_precision(self):
+        """Against the loop in the same dtype on npu: the CPU's own fused SGD leaves half-precision parameters alone."""
+        plain = {
+            "fused_sgd": lambda p: torch.optim.SGD(
+                p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, foreach=False
+            ),
+            "fused_plain": lambda p: torch.optim.SGD(p, 0.1, foreach=False),
+            "fused_adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=1e-2, amsgrad=True, foreach=False),
+            "fused_adamw": lambda p: torch.optim.AdamW(p, 1e-2, foreach=False),
+        }
+        for dtype in (torch.float16, torch.bfloat16):
+            for name, loop in plain.items():
+                with self.subTest(name, dtype=dtype):
+                    params = [torch.nn.Parameter(randn(100, seed=7, grad=False).to(dtype).npu()) for _ in range(2)]
+                    steps = [OPTIMIZERS[name]([params[0]]), loop([params[1]])]
+                    for step in range(3):
+                        for p, optimizer in zip(params, steps, strict=True):
+                            p.grad = randn(100, seed=step, grad=False).to(dtype).npu()
+                            optimizer.step()
+                    self.assertLess(relative_error(*params), 4 * torch.finfo(dtype).eps)
+                    self.assertGreater(relative_error(params[0], randn(100, seed=7, grad=False)), 1e-3)
+
     def test_training_lowers_the_loss(self):
         net, x = model().npu(), randn(16, 96, 8, 8, grad=False).npu()
         target = (torch.arange(16) % 5).npu()

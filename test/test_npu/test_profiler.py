@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 from common_utils import TestCase, run_tests
 from torch.autograd.profiler import profile
@@ -73,6 +74,15 @@ class TestProfiler(TestCase):
                 trace = json.load(file)
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         self.assertTrue(any(event.get("name") == "aten::mm" for event in events))
+
+    def test_activities_that_are_not_recorded_yet(self):
+        kinds = torch.profiler.ProfilerActivity
+        with self.assertWarnsRegex(UserWarning, "records no activity of an npu yet.*use_npu=True"):
+            torch.profiler.profile(activities=[kinds.CPU, kinds.PrivateUse1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with torch.profiler.profile(activities=[kinds.CPU]):
+                torch.ones(2).npu() + 1
 
     def test_two_devices_at_once_are_refused(self):
         with self.assertRaisesRegex(ValueError, "use_npu=True"):

@@ -9,6 +9,7 @@ import warnings
 
 os.environ["NPU_FALLBACK"] = "0"
 
+import several_devices  # noqa: F401
 import torch.utils._pytree as pytree
 
 import torch

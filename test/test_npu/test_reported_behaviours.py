@@ -18,6 +18,7 @@ import unittest.mock
 import warnings
 
 import numpy as np
+import several_devices  # noqa: F401
 import torch.nn.functional as F
 
 import torch

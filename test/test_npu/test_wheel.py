@@ -1,6 +1,5 @@
 """The distribution: version, records, conflicts with other distributions, switches, and how the wheel is written."""
 
-import contextlib
 import csv
 import importlib.metadata
 import os
@@ -15,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from tools.fork import base, overlay, wheel  # noqa: E402
+from tools.fork import base, metadata, overlay, wheel  # noqa: E402
 from tools.setup_helpers.env import BuildError, Switches  # noqa: E402
 from tools.setup_helpers.generate import sync  # noqa: E402
 from torch import _npu_autoload  # noqa: E402
@@ -50,6 +49,22 @@ class TestInstallation(unittest.TestCase):
     def test_version(self):
         self.assertEqual(torch.__version__, "2.13.0+ascend")
         self.assertEqual(importlib.metadata.version("torch"), "2.13.0+ascend")
+
+    def test_the_plugins_name_is_a_distribution(self):
+        self.assertEqual(importlib.metadata.version("torch_npu"), "2.13.0+ascend")
+        self.assertEqual(importlib.metadata.requires("torch-npu"), ["torch==2.13.0+ascend"])
+        # Its own record names itself alone, so that removing it leaves the package, and torch's names it, too.
+        own = {str(path) for path in importlib.metadata.files("torch_npu")}
+        info = f"torch_npu-{torch.__version__}.dist-info"
+        self.assertTrue(own and all(name.startswith(f"{info}/") for name in own), own)
+        self.assertLessEqual(own, {str(path) for path in importlib.metadata.files("torch")})
+        _npu_autoload.check_conflicts([str(SITE)])
+
+    def test_where_it_lies_in_the_wheel(self):
+        names = metadata.alias_metadata()
+        placed = {metadata.place_in_wheel(name) for name in names}
+        self.assertTrue(all(name.startswith("torch-2.13.0+ascend.data/platlib/torch_npu-") for name in placed), placed)
+        self.assertEqual(metadata.place_in_wheel("torch_npu/__init__.py"), "torch_npu/__init__.py")
 
     def test_import_from_the_source_root(self):
         out, err, status = python("import torch; print(torch.__file__)", cwd=ROOT)
@@ -113,11 +128,10 @@ class TestConflicts(unittest.TestCase):
         with self.assertRaisesRegex(ImportError, r"torch_npu-2.1.0 in .*site-packages.*pip uninstall torch_npu"):
             _npu_autoload.check_conflicts([site])
 
-    def test_other_apex_matters_only_where_we_bring_one(self):
-        site = self.folder("apex-0.1.egg-info")
-        refused = self.assertRaisesRegex(ImportError, "pip uninstall apex")
-        with refused if "apex" in overlay.extra_packages() else contextlib.nullcontext():
-            _npu_autoload.check_conflicts([site])
+    def test_other_apex_is_no_conflict(self):
+        """It wins where it is installed, see test_apex/test_packages.py."""
+        self.assertIn("apex", overlay.extra_packages())
+        _npu_autoload.check_conflicts([self.folder("apex-0.1.egg-info")])
 
     def test_import_torch_says_so(self):
         site = self.folder("torch_npu-2.1.0.dist-info")

@@ -16,8 +16,10 @@ from torch import _npu_autoload
 
 _npu_autoload.load()
 
+from . import _C  # noqa: E402
+from ._format import Format  # noqa: E402
 
-_ALIASES = {f"{__name__}.npu": "torch.npu", f"{__name__}.utils": "torch.npu.utils"}
+_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("optim", "utils")} | {f"{__name__}.npu": "torch.npu"}
 
 
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -42,6 +44,8 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 sys.meta_path.insert(0, _SameModules())
 npu = importlib.import_module(f"{__name__}.npu")
 __version__ = torch.__version__
+# Dtypes that npu has no tensors of.
+unsupported_dtype = [torch.quint4x2, torch.quint2x4]
 _OPERATORS = frozenset((*npu._custom_ops.FUNCTIONS, *npu._custom_ops.METHODS))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -152,7 +153,7 @@ def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
         "}  // namespace",
         "",
         "TORCH_LIBRARY_FRAGMENT(npu, m) {",
-        *[f'  m.def("{op.text}", {{at::Tag::pt2_compliant_tag}});' for op in ops],
+        *[f"  m.def({json.dumps(op.text)}, {{at::Tag::pt2_compliant_tag}});" for op in ops],
         "}",
     ]
     for role, keys in ROLES.items():

@@ -43,8 +43,17 @@ def classes(names: list[str], refused: list[str] | None = None) -> str:
     known = " | ".join(f"kDtype{n.capitalize()}" for n in names) if names else "kDtypeAny"
     if not refused:
         return known
-    types = ", ".join(f"at::ScalarType::{name}" for name in refused)
-    return f"{f'({known})' if '|' in known else known} & ~dtype_mask({types})"
+    return f"{f'({known})' if '|' in known else known} & ~refused_here({dtype_set(refused)})"
+
+
+def dtype_set(refused: list[str]) -> str:
+    """A set of dtypes as C++."""
+    return f"dtype_mask({', '.join(f'at::ScalarType::{name}' for name in refused)})"
+
+
+def fast_classes(op: IrOp) -> str:
+    known = classes(op.fast, op.refused)
+    return f"({known}) & ~{dtype_set(op.wide)}" if op.wide else known
 
 
 def dtype_check(f: NativeFunction, refused: list[str] | None) -> str | None:
@@ -85,6 +94,7 @@ def input_call(op: IrOp, text: str) -> str:
 
 
 def emit_case(op: IrOp, case: Case, outputs: list[str], indent: str) -> str:
+    composed = [f'{indent}if (lacks("{case.ir}")) return put({case.composed}, {", ".join(outputs)});']
     lines = [f'{indent}cmd.Name("{case.ir}")']
     lines += [f"{indent}    {input_call(op, text)}" for text in case.inputs]
     lines += [f'{indent}    .Attr("{name}", {value})' for name, value in case.attrs.items()]
@@ -94,16 +104,21 @@ def emit_case(op: IrOp, case: Case, outputs: list[str], indent: str) -> str:
     lines.append(f"{indent}    .Run();")
     if case.compute:
         lines.insert(0, f"{indent}cmd.Compute({case.compute});")
-    return "\n".join(lines)
+    return "\n".join([*(composed if case.composed else []), *lines])
 
 
 def emit_issue(op: IrOp, outputs: list[str]) -> str:
     arguments = ", ".join(f"[[maybe_unused]] {a.defn()}" for a in functional_arguments(op))
     results = ", ".join(f"const at::Tensor& {o}" for o in outputs)
     out = [f"void issue([[maybe_unused]] at::ScalarType compute, {arguments}, {results}) {{"]
+    if op.wide:
+        out.append(f"  compute = widened(compute, {dtype_set(op.wide)});")
     if op.dtypes or op.refused:
         allowed = classes(op.dtypes, op.refused)
-        out.append(f'  check_dtype(compute, {allowed}, "{op.group.functional.func.name.name}");')
+        # What is not cast is computed with as it comes, whatever the dtype of the result.
+        tensors = [t.name for t in op.group.functional.func.arguments.flat_all if is_tensor(t.type)]
+        asked = f"{tensors[0]}.scalar_type()" if op.compute == "none" else "compute"
+        out.append(f'  check_dtype({asked}, {allowed}, "{op.group.functional.func.name.name}");')
     out += [f"  {check};" for check in op.check]
     if len(outputs) == 1:
         if op.empty:
@@ -145,6 +160,8 @@ def issue_fast(op: IrOp, arguments: str, dtype: str, target: str, indent: str) -
     if not plain or case.attrs or case.compute or not 1 <= len(case.inputs) <= 3:
         return [indent + general]
     condition = f"{case.when} && " if case.when else ""
+    if case.composed:
+        condition += f'!lacks("{case.ir}") && '
     call = f'issue_plain("{case.ir}", {target}, {", ".join(case.inputs)})'
     return [f"{indent}if (!({condition}{call})) {general}"]
 
@@ -164,7 +181,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
             result = "at::kBool" if op.result == "bool" else f"{plain[0]}.scalar_type()"
             if form == "functional":
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call})) {{",
+                    f"  if (fast_operands({fast_classes(op)}, {fast_call})) {{",
                     f"    at::Tensor out = empty_as({plain[0]}, {result});",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", "out", "    "),
                     "    return out;",
@@ -174,7 +191,7 @@ def emit_form(op: IrOp, form: str, f: NativeFunction) -> str:
                 target = outs[0] if form == "out" else "self"
                 same = f"fast_target({target}, {result}, {fast_call})"
                 body += [
-                    f"  if (fast_operands({classes(op.fast, op.refused)}, {fast_call}) && {same}) {{",
+                    f"  if (fast_operands({fast_classes(op)}, {fast_call}) && {same}) {{",
                     *issue_fast(op, call, f"{plain[0]}.scalar_type()", target, "    "),
                     f"    return {target};",
                     "  }",
@@ -225,12 +242,20 @@ def emit_ir_op(op: IrOp) -> str:
     return "\n".join(parts)
 
 
-def emit_kernels(ops: list[IrOp]) -> str:
+def or_cpu(f: NativeFunction, kernel: str) -> str:
+    """The function that is registered for a kernel whose IR operator the device may lack."""
+    name = f.func.name.unambiguous_name()
+    return f"OrCpu<at::_ops::{name}, decltype({kernel}), {kernel}>::call"
+
+
+def emit_kernels(ops: list[IrOp], headers: list[str], missing: set[str]) -> str:
+    """One file of generated kernels; `headers` are those of the families, for the expressions of their tables."""
     roots = sorted({op.group.functional.root_name for op in ops if op.output == "structured"})
     out = [HEADER]
     out += [f"#include <ATen/ops/{root}_meta.h>" for root in roots]
     out += [
         "#include <ATen/native/npu/frame/registration/Generated.h>",
+        *(f"#include <ATen/native/npu/{header}>" for header in headers),
         "#include <torch/library.h>",
         "",
         "namespace at::native::npu {",
@@ -242,7 +267,10 @@ def emit_kernels(ops: list[IrOp]) -> str:
     out += ["}  // namespace", "", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
     for op in ops:
         space = op.group.functional.func.name.unambiguous_name()
-        out += [f'  m.impl("{f.func.name}", TORCH_FN({space}_::{form}));' for form, f in op.functions()]
+        lacking = missing.intersection(c.ir for c in op.cases)
+        for form, f in op.functions():
+            kernel = f"{space}_::{form}"
+            out.append(f'  m.impl("{f.func.name}", {or_cpu(f, kernel) if lacking else f"TORCH_FN({kernel})"});')
     out += ["}", "", "}  // namespace at::native::npu", ""]
     return "\n".join(out)
 
@@ -294,6 +322,7 @@ def emit_registrations(table: Table) -> str:
     lines = [
         HEADER,
         "#include <ATen/native/npu/frame/inference/Dtype.h>",
+        "#include <ATen/native/npu/frame/registration/OrCpu.h>",
         "#include <ATen/native/npu/frame/registration/SameDevice.h>",
         "#include <NPUNativeFunctions.h>",
         "#include <torch/library.h>",
@@ -311,6 +340,8 @@ def emit_registrations(table: Table) -> str:
         with native_function_manager(kernel.function):
             pointer = signature(kernel.function).ptr_type()
         target = checked_name(kernel) if checks[str(kernel.function.func.name)] else kernel.symbol
+        if kernel.may_lack:
+            target = or_cpu(kernel.function, target if target.startswith("checked::") else f"npu::{target}")
         cast = f"static_cast<{pointer}>({target})"
         lines.append(f'  m.impl("{kernel.function.func.name}", {cast});  // {file_of(kernel.where)}')
     lines += ["}", "", "}  // namespace at::native::npu", ""]
@@ -321,6 +352,8 @@ def emit_aten_ops(table: Table) -> str:
     rules = sorted({op.rule for op in table.aten_ops if op.rule})
     lines = [HEADER, "#include <ATen/native/npu/frame/registration/AtenOp.h>", "", "namespace at::native::npu {", ""]
     lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
+    composed = sorted({op.composed for op in table.aten_ops if op.composed})
+    lines += [f"std::vector<Tensor> {name}(const AtenArguments& arguments);" for name in composed]
     checks = sorted({op.check for op in table.aten_ops if op.check})
     lines += [f"void {check}(const AtenArguments& arguments);" for check in checks]
     lines += ["", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
@@ -331,12 +364,21 @@ def emit_aten_ops(table: Table) -> str:
             rule = f"[](const AtenArguments& a) {{ return OutputSpecs{{{specs}}}; }}"
         for f in op.functions:
             functional = op.functionals.get(str(f.func.name)) if rule == "nullptr" else None
-            told = f', "{functional.func.name}"' if functional else ", nullptr" if f.func.is_out_fn() else ""
-            exact = (", true" if f.structured or op.exact else ", false") if f.func.is_out_fn() else ""
-            allowed = classes(op.dtypes, table.refused.get(str(f.func.name)))
+            refused = table.refused.get(str(f.func.name))
+            fields = {"overload": f'"{f.func.name}"', "ir": f'"{op.ir}"', "dtypes": classes(op.dtypes), "rule": rule}
+            if functional:
+                fields["functional"] = f'"{functional.func.name}"'
+            if f.func.is_out_fn() and (f.structured or op.exact):
+                fields["exact"] = "true"
             if op.check:
-                told, exact = told or ", nullptr", f"{exact or ', false'}, {op.check}"
-            entry = f'{{"{f.func.name}", "{op.ir}", {allowed}, {rule}{told}{exact}}}'
+                fields["check"] = op.check
+            if op.wide:
+                fields["wide"] = dtype_set(op.wide)
+            if op.composed:
+                fields["composed"] = op.composed
+            if refused:
+                fields["refused"] = dtype_set(refused)
+            entry = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
             lines.append(f"  register_aten_op(m, {entry});  // {file_of(op.where)}")
     for give in table.outs:
         exact = "true" if give.exact else "false"

@@ -16,13 +16,14 @@ from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFun
 # Output rules of frame/inference/MetaRules.h for groups that upstream has no meta function for.
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
 DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
-CASE_KEYS = {"type", "when", "inputs", "attrs", "compute"}
+CASE_KEYS = {"type", "when", "inputs", "attrs", "compute", "composed"}
 ENTRY_KEYS = {
     *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
-    *("forms", "empty", "check"),
+    *("forms", "empty", "check", "composed", "wide"),
 }
-ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check"}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check", "composed", "wide"}
 SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom", "refused"}
+IR_FACTS = Path(__file__).resolve().parents[2] / "third_party/acl/ir_facts.yaml"
 # torch's names of dtypes that `refused` speaks of, and C++'s.
 SCALAR_TYPES = {
     "bool": "Bool",
@@ -41,7 +42,14 @@ SCALAR_TYPES = {
     "complex32": "ComplexHalf",
     "complex64": "ComplexFloat",
     "complex128": "ComplexDouble",
+    "float8_e4m3fn": "Float8_e4m3fn",
+    "float8_e5m2": "Float8_e5m2",
+    "float8_e4m3fnuz": "Float8_e4m3fnuz",
+    "float8_e5m2fnuz": "Float8_e5m2fnuz",
+    "float8_e8m0fnu": "Float8_e8m0fnu",
 }
+# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/Dtype.h).
+NARROW_TYPES = ("float16", "bfloat16", "complex32", "float8_e4m3fn", "float8_e5m2")
 
 
 class EntryError(Exception):
@@ -76,6 +84,7 @@ class Case:
     inputs: list[str]
     attrs: dict[str, str]
     compute: str | None
+    composed: str | None = None
 
 
 @dataclass
@@ -95,6 +104,7 @@ class IrOp:
     empty: str | None
     outputs: list[int]
     check: list[str] = field(default_factory=list)
+    wide: list[str] = field(default_factory=list)  # C++'s names of dtypes, as `refused`
     refused: list[str] = field(default_factory=list)
 
     @property
@@ -120,6 +130,7 @@ class Kernel:
     where: str
     function: NativeFunction
     symbol: str
+    may_lack: bool = False  # its file names an IR type that a card has not
 
 
 @dataclass
@@ -135,6 +146,8 @@ class AtenOp:
     exact: bool = False
     functionals: dict[str, NativeFunction] = field(default_factory=dict)  # of its out= overloads
     check: str | None = None
+    composed: str | None = None
+    wide: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -156,6 +169,7 @@ class Table:
     composites: list[str] = field(default_factory=list)
     custom: list[CustomOp] = field(default_factory=list)
     refused: dict[str, list[str]] = field(default_factory=dict)  # overload: C++'s names of dtypes
+    missing: set[str] = field(default_factory=set)  # IR types that a card has not
 
     def summary(self) -> dict[str, Any]:
         ir_ops = {
@@ -170,6 +184,12 @@ class Table:
         kernels = outs | {str(k.function.func.name): {"kernel": k.symbol, "where": k.where} for k in self.kernels}
         custom = {op.name: {**op.functions, "schema": op.text, "where": op.where} for op in self.custom}
         return {"ir_ops": ir_ops, "kernels": kernels, "composites": self.composites, "custom": custom}
+
+
+def not_on_a_card() -> set[str]:
+    """The IR types that no card has as they are issued here."""
+    facts = yaml.safe_load(IR_FACTS.read_text())
+    return {t for group in facts["simulator_only"] for t in group["types"]} | set(facts["deviations"])
 
 
 def is_tensor(type_: Type) -> bool:
@@ -188,6 +208,15 @@ def is_int_list(type_: Type) -> bool:
     return isinstance(type_, ListType) and base_of(type_.elem) in (BaseTy.int, BaseTy.SymInt)
 
 
+def wide_types(entry: dict, where: str) -> list[str]:
+    """C++'s names of the dtypes that an entry lists under `wide`."""
+    names = [str(n) for n in entry.get("wide", [])]
+    wrong = [n for n in names if n not in NARROW_TYPES]
+    if wrong:
+        raise EntryError(f"{where}: `wide` cannot name `{wrong[0]}`; it may name {', '.join(NARROW_TYPES)}")
+    return [SCALAR_TYPES[n] for n in names]
+
+
 class _Reader:
     def __init__(self, source: Path, native_functions: Path | None):
         packaged = Path(torchgen.__file__).parent / "packaged/ATen/native"
@@ -203,14 +232,20 @@ class _Reader:
         self.source = source
         self.shape_rules = self._shape_rules()
         self.registered: dict[str, str] = {}
-        self.defined = self._defined_names()
+        self.missing = not_on_a_card()
+        self.defined: set[str] = set()
+        self.lacking: set[str] = set()
+        self._read_names()
 
-    def _defined_names(self) -> set[str]:
-        """Every name that is followed by a parenthesis in a kernel file: what a `kernels` entry may name."""
-        names: set[str] = set()
+    def _read_names(self) -> None:
+        """Every name that is followed by a parenthesis in a kernel file is what a `kernels` entry may name; those in
+        files that issue what a card has not may need the CPU."""
         for file in sorted(self.source.rglob("*.cpp")):
-            names.update(re.findall(r"\b(\w+)\(", file.read_text()))
-        return names
+            text = file.read_text()
+            names = set(re.findall(r"\b(\w+)\(", text))
+            self.defined |= names
+            if self.missing.intersection(re.findall(r'"(\w+)"', text)):
+                self.lacking |= names
 
     def _shape_rules(self) -> tuple[str, ...]:
         """The classes of frame/*Rules.h that state shapes only, as upstream's plain meta functions do."""
@@ -259,10 +294,13 @@ class _Reader:
             attrs = item.get("attrs", default_attrs)
             attrs = {k: str(v) for k, v in attrs.items() if not k.startswith("__")}
             inputs = [str(i) for i in item.get("inputs", default_inputs)]
-            cases.append(Case(item["type"], item.get("when"), inputs, attrs, item.get("compute")))
+            composed = item.get("composed", entry.get("composed"))
+            cases.append(Case(item["type"], item.get("when"), inputs, attrs, item.get("compute"), composed))
             for text in inputs:
                 if re.fullmatch(r"[A-Za-z_]\w*", text) and text not in arguments:
                     raise fail(f"input `{text}` is no argument of {group.functional.func}", "inputs")
+        if entry.get("composed") and not self.missing.intersection(c.ir for c in cases):
+            raise fail("`composed` is for operators that a card has not", "composed")
         if any(c.when is None for c in cases[:-1]) or cases[-1].when is not None:
             raise fail("every case of `ir` but the last needs `when`, and the last has none", "ir")
         check = entry.get("check", ())
@@ -280,6 +318,7 @@ class _Reader:
             empty=str(entry["empty"]) if "empty" in entry else None,
             outputs=list(entry.get("outputs", range(len(group.functional.func.returns)))),
             check=[check] if isinstance(check, str) else [str(c) for c in check],
+            wide=wide_types(entry, where),
         )
         if sorted(op.outputs) != list(range(len(group.functional.func.returns))):
             raise fail(f"`outputs` is an order of the {len(group.functional.func.returns)} results", "outputs")
@@ -291,6 +330,10 @@ class _Reader:
             raise fail("`empty` needs an operator with one result", "empty")
         if op.compute not in ("common", "output", "none"):
             raise fail("`compute` is one of common, output, none", "compute")
+        if op.wide and (op.compute == "none" or op.result == "asis"):
+            raise fail(
+                "`wide` needs a dtype that is computed in: `compute` common or output, `result` not asis", "wide"
+            )
         if op.compute == "common" and not op.is_iterator:
             raise fail("`compute: common` needs a rule that is a TensorIterator", "compute")
         for key, values in (("dtypes", op.dtypes), ("fast", op.fast)):
@@ -337,10 +380,16 @@ class _Reader:
         check = entry.get("check")
         if check is not None and check not in self.defined:
             raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a check `{check}`")
+        composed = entry.get("composed")
+        if composed is not None and composed not in self.defined:
+            raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a composition `{composed}`")
+        if composed is not None and str(entry["ir"]) not in self.missing:
+            raise EntryError(f"{where}: `composed` is for operators that a card has not")
         functionals = {str(f.func.name): self.functional_of(f) for f in functions if f.func.is_out_fn()}
         known = {name: f for name, f in functionals.items() if f is not None}
         exact = bool(entry.get("exact"))
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check)
+        wide = wide_types(entry, where)
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide)
 
     def functional_of(self, function: NativeFunction) -> NativeFunction | None:
         """The overload that has an out= overload's other arguments."""
@@ -387,13 +436,13 @@ class _Reader:
         if symbol not in self.defined:
             raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a function `{symbol}`")
         self.claim(overload, where)
-        return Kernel(where, self.functions[overload], symbol)
+        return Kernel(where, self.functions[overload], symbol, symbol in self.lacking)
 
 
 def load_entries(source: Path, native_functions: Path | None = None) -> Table:
     """Reads all tables in and below `source`; raises EntryError for the first wrong entry."""
     reader = _Reader(source, native_functions)
-    table = Table()
+    table = Table(missing=reader.missing)
     refused: list[tuple[Any, str]] = []
     for path in sorted(source.rglob("npu_native_functions*.yaml")):
         name = path.relative_to(source).as_posix()

@@ -59,7 +59,7 @@ def base_wheel() -> Path:
     scratch = download_dir() / "partial"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(scratch)]
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "-d", str(scratch)]
     # An index that has both builds would otherwise offer the CUDA one; one that names no build has only "2.13.0".
     first = subprocess.run([*command, f"torch=={BASE_VERSION}+cpu"], check=False, capture_output=True)
     if first.returncode != 0 and subprocess.run([*command, f"torch=={BASE_VERSION}"], check=False).returncode != 0:

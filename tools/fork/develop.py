@@ -93,7 +93,7 @@ def install(switches: Switches, base: Path, libraries: Path | None) -> int:
     fresh = not (note and note["mode"] == "develop" and note["digest"] == identity)
     if fresh:
         if any(site.glob("torch-*.dist-info")):
-            subprocess.run([sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", "torch"], check=True)
+            subprocess.run([sys.executable, "-m", "pip", "uninstall", "-qq", "--yes", "torch"], check=True)
         print(f"-- linking torch {BASE_VERSION} into {site}", flush=True)
     base_info = base_tree.dist_info(base)
     files = collect(switches, base, libraries)

@@ -10,6 +10,12 @@ from tools.setup_helpers.env import BASE_VERSION, VERSION, Switches, wheel_tag
 
 DIST_INFO = f"torch-{VERSION}.dist-info"
 BUILD_NOTE = f"{DIST_INFO}/ascend_build.json"
+# The name under which libraries of the plug-in era look for this back end is a distribution of its own, so that
+# importlib.metadata and pip know it. A wheel has one .dist-info at its top: this one goes where its data go.
+ALIAS = "torch_npu"
+ALIAS_INFO = f"{ALIAS}-{VERSION}.dist-info"
+PART_OF_TORCH = "part_of_torch"  # the file by which torch/_npu_autoload.py tells it from the plug-in's
+WHEEL_DATA = f"torch-{VERSION}.data/platlib"
 # What the optional tools import; a plain installation goes without.
 NPU_TOOLS = ("h5py", "libcst", "openpyxl", "rich", "matplotlib")
 # Commands of the NPU back end, beside the base's own.
@@ -44,6 +50,34 @@ def entry_points(base_info: Path, switches: Switches) -> str:
     return text.replace("[console_scripts]\n", "[console_scripts]\n" + commands, 1)
 
 
+def alias_metadata() -> dict[str, bytes]:
+    """The .dist-info of the distribution that stands for the package `torch_npu`, by its place in site-packages.
+
+    Its RECORD lists itself alone: the package is torch's, which lists this folder, too, and removes both.
+    """
+    metadata = f"""Metadata-Version: 2.1
+Name: {ALIAS}
+Version: {VERSION}
+Summary: The import name torch_npu of this torch's npu back end: part of the torch wheel, not the plug-in
+Requires-Dist: torch=={VERSION}
+"""
+    wheel = f"Wheel-Version: 1.0\nGenerator: torch-ascend ({VERSION})\nRoot-Is-Purelib: false\nTag: {wheel_tag()}\n"
+    files = {
+        f"{ALIAS_INFO}/METADATA": metadata.encode(),
+        f"{ALIAS_INFO}/WHEEL": wheel.encode(),
+        f"{ALIAS_INFO}/INSTALLER": b"pip\n",
+        f"{ALIAS_INFO}/{PART_OF_TORCH}": b"",
+    }
+    rows = [f"{name},{record_hash(data)},{len(data)}" for name, data in files.items()]
+    files[f"{ALIAS_INFO}/RECORD"] = "\n".join([*rows, f"{ALIAS_INFO}/RECORD,,", ""]).encode()
+    return files
+
+
+def place_in_wheel(name: str) -> str:
+    """Where a file of site-packages lies in the wheel."""
+    return f"{WHEEL_DATA}/{name}" if name.startswith(f"{ALIAS_INFO}/") else name
+
+
 def own_metadata(base_info: Path, switches: Switches, build_digest: str, mode: str) -> dict[str, bytes]:
     """The files of our .dist-info that differ from the base's, without RECORD."""
     metadata = (base_info / "METADATA").read_text(encoding="utf-8")
@@ -64,7 +98,7 @@ Tag: {wheel_tag()}
     if switches["USE_NPU"]:
         top_level += extra_packages()
     note = {"base": BASE_VERSION, "digest": build_digest, "mode": mode, "switches": switches.own}
-    return {
+    return (alias_metadata() if switches["USE_NPU"] else {}) | {
         f"{DIST_INFO}/METADATA": ("\n".join(lines) + blank + body).encode(),
         f"{DIST_INFO}/WHEEL": wheel.encode(),
         f"{DIST_INFO}/entry_points.txt": entry_points(base_info, switches).encode(),

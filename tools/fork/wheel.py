@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.fork import base as base_tree
 from tools.fork.develop import installed_note, site_packages
-from tools.fork.metadata import BUILD_NOTE, DIST_INFO, digest, own_metadata, read_bytes, record_hash
+from tools.fork.metadata import BUILD_NOTE, DIST_INFO, digest, own_metadata, place_in_wheel, read_bytes, record_hash
 from tools.fork.overlay import collect
 from tools.setup_helpers.env import VERSION, Switches, dist_dir, wheel_tag
 
@@ -92,6 +92,7 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
         # The distribution's records come last, as the format recommends.
         for name, content in sorted(files.items(), key=lambda item: item[0].startswith(DIST_INFO)):
             data = read_bytes(content)
+            name = place_in_wheel(name)
             out.add(name, data, executable=name.endswith(".so"))
             rows.append((name, record_hash(data), str(len(data))))
         record = io.StringIO()

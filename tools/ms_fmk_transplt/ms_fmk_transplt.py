@@ -2,9 +2,12 @@
 # beside this file.
 """python3 ms_fmk_transplt.py -i SRC -o OUT [-r rules.json] [-h]"""
 
+import os
 import sys
 
-from transplant.cli import main
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from transplant.cli import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

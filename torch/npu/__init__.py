@@ -312,10 +312,12 @@ _LAZY_MODULES = (
     "_gpu_trace",
     "_sanitizer",
     "amp",
+    "autocast_utils",
     "comm",
     "config",
     "dump",
     "memory",
+    "optim",
     "options",
     "random",
     "streams",
@@ -336,16 +338,22 @@ _LAZY_NAMES = {
     "finalize_dump": "dump",
     "init_dump": "dump",
     "set_dump": "dump",
+    "conv": "options",
     "disable_graph_mode": "options",
     "enable_graph_mode": "options",
     "get_option": "options",
     "global_step_inc": "options",
     "is_graph_mode": "options",
     "launch_graph": "options",
+    "matmul": "options",
     "set_aoe": "options",
     "set_compile_mode": "options",
     "set_option": "options",
     "set_start_fuzz_compile_step": "options",
+    "get_autocast_dtype": "autocast_utils",
+    "is_autocast_enabled": "autocast_utils",
+    "set_autocast_dtype": "autocast_utils",
+    "set_autocast_enabled": "autocast_utils",
     "caching_allocator_alloc": "memory",
     "caching_allocator_delete": "memory",
     "change_current_allocator": "memory",
@@ -457,6 +465,10 @@ def _register() -> None:
         from . import _sanitizer
 
         _sanitizer.enable_npu_sanitizer()
+
+    from . import _distributed
+
+    _distributed.register()
 
     import atexit
 

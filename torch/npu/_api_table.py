@@ -122,6 +122,16 @@ _SECTIONS = (
         torch.cuda.DeferredCudaCallError | torch.npu.DeferredNpuCallError | 2.1 | A queued call failed.
         torch.cuda.set_stream | ~ | 1.8 | Makes a stream the one in use.
         torch.cuda.streams | ~ | 1.5 | module: streams and events.
+        torch.cuda._is_compiled | ~ | 2.1 | Internal; always true.
+        torch.cuda._is_in_bad_fork | ~ | 2.1 | Internal; whether the process was forked after initialisation.
+        torch.cuda._lazy_init | ~ | 2.1 | Internal; initialises the device layer.
+        torch.cuda._lazy_call | ~ | 2.1 | Internal; calls once it is initialised.
+        torch.cuda._exchange_device | ~ | 2.1 | Internal; sets the device in use and returns the one before.
+        torch.cuda._maybe_exchange_device | ~ | 2.1 | Internal; the same, but for a negative index.
+        torch.cuda._DeviceGuard | ~ | 2.1 | Internal; context manager that selects a device by its index.
+        torch.cuda._get_device_index | ~ | 2.1 | Internal; the index that an argument means.
+        torch.cuda._utils | ~ | 2.1 | module: internal helpers.
+        torch.cuda._utils._get_device_index | ~ | 2.1 | Internal; the index that an argument means.
         torch.cuda.streams.Stream | ~ | 1.5 | As torch.npu.Stream.
         torch.cuda.streams.Event | ~ | 1.5 | As torch.npu.Event.
         torch.cuda.streams.ExternalStream | ~ | 2.1 | As torch.npu.ExternalStream.
@@ -148,6 +158,7 @@ _SECTIONS = (
         torch.cuda.memory_summary | ~ | 1.5 | The same as text.
         torch.cuda.memory_snapshot | ~ | 1.5 | Segments and blocks.
         torch.cuda.memory._record_memory_history | ~ | 2.13 | Starts or stops recording allocations.
+        torch.cuda.memory._snapshot | ~ | 2.13 | Returns them.
         torch.cuda.memory._dump_snapshot | ~ | 2.13 | Writes them to a file.
         torch.cuda.mem_get_info | ~ | 1.8 | Free and total bytes.
         torch.cuda.set_per_process_memory_fraction | ~ | 1.8 | Limits this process.
@@ -177,6 +188,8 @@ _SECTIONS = (
         torch.cuda.get_rng_state_all | ~ | 1.5 | States of all devices.
         torch.cuda.set_rng_state_all | ~ | 1.5 | Restores them.
         torch.cuda.default_generators | ~ | 1.5 | The generators, one per device.
+        torch.cuda._get_rng_state_offset | ~ | 2.13 | Internal; how far a generator has come.
+        torch.cuda._set_rng_state_offset | ~ | 2.13 | Internal; sets that.
         """,
     ),
     (

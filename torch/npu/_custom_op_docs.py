@@ -85,8 +85,9 @@ def doc_of(name: str) -> str:
 
     from ._custom_op_texts import DOCS as more
     from ._custom_op_texts_sequence import DOCS as sequence
+    from ._custom_op_texts_transformer import DOCS as transformer
 
-    doc = {**more, **sequence}[name]
+    doc = {**more, **sequence, **transformer}[name]
     packet = getattr(torch.ops.npu, name)
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
     lines, described = [], {}

@@ -7,6 +7,8 @@ they are first used, so that ``import torch`` pays for neither the operators' Py
 
 import types
 
+from torch.jit import _builtins
+
 import torch
 
 # A function of torch each; those of METHODS are methods of torch.Tensor as well.
@@ -29,6 +31,8 @@ FUNCTIONS = (
     "npu_convolution_double_backward",
     "npu_convolution_transpose",
     "npu_convolution_transpose_backward",
+    "npu_cross_entropy_loss",
+    "npu_cross_entropy_loss_backward",
     "npu_deformable_conv2d",
     "npu_deformable_conv2dbk",
     "npu_dropoutV2_backward",
@@ -36,7 +40,11 @@ FUNCTIONS = (
     "npu_dropout_gen_mask",
     "npu_dropout_with_add_softmax_backward",
     "npu_enque_tensor",
+    "npu_fusion_attention",
+    "npu_fusion_attention_grad",
+    "npu_geglu_grad",
     "npu_giou_backward",
+    "npu_grouped_matmul",
     "npu_gru",
     "npu_gru_backward",
     "npu_ifmr",
@@ -51,6 +59,10 @@ FUNCTIONS = (
     "npu_max_backward",
     "npu_min_backward",
     "npu_mish_backward",
+    "npu_moe_token_permute",
+    "npu_moe_token_permute_grad",
+    "npu_moe_token_unpermute",
+    "npu_moe_token_unpermute_grad",
     "npu_multi_head_attention",
     "npu_multi_head_attention_backward",
     "npu_nms_with_mask",
@@ -58,11 +70,15 @@ FUNCTIONS = (
     "npu_ps_roi_pooling_backward",
     "npu_ptiou",
     "npu_random_choice_with_mask",
+    "npu_rms_norm_backward",
+    "npu_rotary_mul_backward",
     "npu_silu_backward",
     "npu_softmax_cross_entropy_with_logits_backward",
+    "npu_swiglu_backward",
 )
 METHODS = (
     "_npu_dropout",
+    "_npu_dropout_gen_mask",
     "get_npu_format",
     "npu_alloc_float_status",
     "npu_anchor_response_flags",
@@ -78,6 +94,7 @@ METHODS = (
     "npu_dtype_cast_",
     "npu_format_cast",
     "npu_format_cast_",
+    "npu_geglu",
     "npu_get_float_status",
     "npu_giou",
     "npu_grid_assign_positive",
@@ -93,8 +110,10 @@ METHODS = (
     "npu_one_hot",
     "npu_ps_roi_pooling",
     "npu_reshape",
+    "npu_rms_norm",
     "npu_roi_align",
     "npu_roi_alignbk",
+    "npu_rotary_mul",
     "npu_rotated_box_decode",
     "npu_rotated_box_encode",
     "npu_rotated_iou",
@@ -109,6 +128,7 @@ METHODS = (
     "npu_stride_add",
     "npu_stride_copy",
     "npu_sub_sample",
+    "npu_swiglu",
     "npu_transpose",
     "npu_yolo_boxes_encode",
 )
@@ -119,7 +139,7 @@ _VARIADIC = frozenset(("npu_broadcast", "npu_confusion_transpose", "npu_reshape"
 class _NpuOp:
     r"""One operator; calls ``torch.ops.npu.<name>``, whose overloads it documents."""
 
-    __slots__ = ("__name__", "__qualname__", "_packet")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "_packet")
     __module__ = "torch"
 
     def __init__(self, name: str):
@@ -131,6 +151,11 @@ class _NpuOp:
         packet = self._packet
         if packet is None:
             packet = self._packet = getattr(torch.ops.npu, self.__name__)
+        if not args and "input" in kwargs:
+            # Python's name of the tensor that a schema calls self.
+            names = {a.name for a in getattr(packet, packet.overloads()[0])._schema.arguments}
+            if "input" not in names and "self" in names:
+                kwargs["self"] = kwargs.pop("input")
         if len(args) > 2 and self.__name__ in _VARIADIC and all(isinstance(a, int) for a in args[1:]):
             args = (args[0], args[1:])
         if type(kwargs.get("out")) in (tuple, list):
@@ -164,3 +189,6 @@ def attach() -> None:
         op = _NpuOp(name)
         setattr(torch, name, op)
         setattr(torch.Tensor, name, op)
+    # torch.jit.script compiles a call of one as the operator's.
+    for name in (*FUNCTIONS, *METHODS):
+        _builtins._register_builtin(getattr(torch, name), f"npu::{name}")

@@ -1,5 +1,7 @@
 r"""What Dynamo has to know to trace code that uses torch.npu: loaded with :mod:`torch._dynamo`, never before."""
 
+import functools
+import inspect
 from typing import Any
 
 from torch._dynamo.device_interface import DeviceInterface
@@ -51,29 +53,47 @@ class NPUInterface(DeviceInterface):
         return torch.npu.current_stream(device_idx).npu_stream
 
 
-# Answered while tracing; they do not change in a process.
-_GUARDED = ("current_device", "is_initialized")  # answered while tracing, asked again by a guard
-_CONSTANT = ("is_available", "device_count", "get_device_properties", "get_device_name", "get_device_capability")
-# Calls that stay in the graph.
-_IN_GRAPH = (
-    "current_stream",
+# Answered while tracing; of these a guard asks again, those do not change in a process.
+_GUARDED = ("current_device", "is_initialized")
+_CONSTANT = (
+    *("is_available", "device_count", "get_device_properties", "get_device_name", "get_device_capability"),
     "is_bf16_supported",
-    "memory.empty_cache",
-    "memory.max_memory_allocated",
-    "memory.max_memory_reserved",
-    "memory.mem_get_info",
-    "memory.memory_allocated",
-    "memory.memory_reserved",
-    "memory.reset_peak_memory_stats",
-    "set_stream",
-    "stream",
-    "synchronize",
 )
-# Calls that break the graph and run in Python, as torch.cuda's do.
+# Calls that stay in the graph, besides those whose twins of torch.cuda do.
+_IN_GRAPH = ("current_stream", "set_stream", "stream", "synchronize")
+# Calls that break the graph and run in Python: what is drawn in the graph must not be seeded by it.
 _SKIPPED = tuple(
     f"random.{name}"
     for name in ("get_rng_state", "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
 )
+
+
+def _load(name: str) -> Any:
+    r"""What ``torch.npu.`` + name is, or None."""
+    found: Any = torch.npu
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _rules() -> dict[str, Any]:
+    r"""Rules for functions of torch.npu: those above, and for what torch.cuda has, too, the rule that it has there."""
+    from torch._dynamo import trace_rules
+    from torch._dynamo.variables import SkipFunctionVariable, TorchInGraphFunctionVariable
+
+    rules = dict.fromkeys((*_CONSTANT, *_GUARDED, *_IN_GRAPH), TorchInGraphFunctionVariable)
+    rules.update(dict.fromkeys(_SKIPPED, SkipFunctionVariable))
+    ruled = {_load(name) for name in rules}
+    for table in trace_rules.torch_name_rule_map:
+        for name, rule in table.items():
+            twin = name.removeprefix("torch.cuda.")
+            if twin == name or ".py#" in name:
+                continue
+            function = _load(twin)
+            if inspect.isfunction(function) and function.__module__.startswith("torch.npu") and function not in ruled:
+                ruled.add(function)
+                rules[twin] = rule
+    return {f"torch.npu.{name}": rule for name, rule in rules.items()}
 
 
 def drop_cuda_names() -> None:
@@ -83,25 +103,82 @@ def drop_cuda_names() -> None:
     """
     from torch._dynamo import trace_rules
 
-    ours = {trace_rules.load_object(f"torch.npu.{name}") for name in (*_CONSTANT, *_GUARDED, *_IN_GRAPH, *_SKIPPED)}
-    for table in trace_rules.torch_name_rule_map:
+    tables = trace_rules.torch_name_rule_map
+    ours = {trace_rules.load_object(name) for table in tables for name in table if name.startswith("torch.npu.")}
+    for table in tables:
         for name in [name for name in table if name.startswith("torch.cuda.") and ".py#" not in name]:
             if trace_rules.load_object(name) in ours:
                 del table[name]
     trace_rules.get_torch_obj_rule_map.cache_clear()  # importing Dynamo has used it already
 
 
-def register() -> None:
-    r"""Tell Dynamo about ``torch.npu.device`` and the functions above. Called once, by torch._dynamo."""
-    from torch._dynamo import trace_rules
-    from torch._dynamo.variables import SkipFunctionVariable, TorchInGraphFunctionVariable
+@torch._disable_dynamo
+def build(kind: str, args: tuple, kwargs: dict) -> Any:
+    r"""Make the stream or event that a compiled function makes: called by its bytecode."""
+    return getattr(torch.npu, kind)(*args, **kwargs)
+
+
+def construct(tx: Any, made: Any, args: Any, kwargs: Any) -> Any:
+    r"""The variable of a ``torch.npu.Stream`` or ``Event`` that the traced function makes with these arguments.
+
+    ``made`` stands for it while tracing; each run makes its own, of the same class.
+    """
+    from torch._dynamo import graph_bytecode_inputs
+    from torch._dynamo.bytecode_transformation import create_call_function
     from torch._dynamo.variables import streams as stream_variables
-    from torch._dynamo.variables import torch as torch_variables
-    from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, _device_context_manager_map
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.builder import set_example_value
+
+    def load(codegen: Any, module: str, name: str) -> None:
+        codegen.add_push_null(lambda: codegen.load_import_from(module, name))
+
+    def emit(index: int, codegen: Any) -> None:
+        load(codegen, graph_bytecode_inputs.__name__, "stash_graph_created_object")
+        load(codegen, __name__, "build")
+        codegen(ConstantVariable.create(type(made).__name__))
+        codegen(args)
+        codegen(kwargs)
+        codegen.extend_output(create_call_function(3, False))
+        codegen.extend_output(create_call_function(1, False))
+
+    index = graph_bytecode_inputs.register_graph_created_object(made, emit)
+    proxy = tx.output.create_proxy(
+        "call_function", graph_bytecode_inputs.get_external_object_by_index, (index,), {}
+    )
+    set_example_value(proxy.node, made)
+    kind = stream_variable() if isinstance(made, torch.Stream) else stream_variables.EventVariable
+    return kind(proxy, made, index)
+
+
+@functools.cache
+def stream_variable() -> type:
+    r"""The class of variables that stand for a ``torch.npu.Stream``."""
+    from torch._dynamo.variables import streams as stream_variables
 
     class NPUStreamVariable(stream_variables.StreamVariable):
         _cpython_type = torch.npu.Stream
         _device_handle_attr = "npu_stream"
+
+    return NPUStreamVariable
+
+
+def _stream_context(self: Any, tx: Any, stream: Any) -> Any:
+    r"""``torch.npu.stream(s)``, which does nothing for None."""
+    from torch._dynamo.variables.ctx_manager import NullContextVariable
+    from torch._dynamo.variables.streams import StreamContextVariable
+
+    if stream.is_constant_none():
+        return NullContextVariable()
+    return StreamContextVariable.create(tx, stream)
+
+
+def register() -> None:
+    r"""Tell Dynamo about torch.npu's classes and functions. Called once, by torch._dynamo."""
+    from torch._dynamo import trace_rules
+    from torch._dynamo.variables import TorchInGraphFunctionVariable, UserDefinedClassVariable
+    from torch._dynamo.variables import streams as stream_variables
+    from torch._dynamo.variables import torch as torch_variables
+    from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, _device_context_manager_map
 
     class NPUDeviceVariable(GenericDeviceVariable):
         _exchange_fn = staticmethod(torch.npu._exchange_device)
@@ -116,14 +193,13 @@ def register() -> None:
 
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable
-    stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = NPUStreamVariable
+    UserDefinedClassVariable._in_graph_classes().update({torch.npu.Stream, torch.npu.Event})
+    stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = stream_variable()
     handlers = TorchInGraphFunctionVariable._get_handlers()
     for name in ("current_stream", "synchronize"):
         handlers[getattr(torch.npu, name)] = handlers[getattr(torch.accelerator, name)]
-    names = [f"torch.npu.{name}" for name in (*_CONSTANT, *_GUARDED, *_IN_GRAPH)]
-    rules = dict.fromkeys(names, TorchInGraphFunctionVariable)
-    rules.update((f"torch.npu.{name}", SkipFunctionVariable) for name in _SKIPPED)
-    trace_rules.torch_non_c_binding_in_graph_functions.update(rules)
+    handlers[torch.npu.stream] = _stream_context
+    trace_rules.torch_non_c_binding_in_graph_functions.update(_rules())
     drop_cuda_names()
     guarded = dict.fromkeys(getattr(torch.npu, name) for name in _GUARDED)
     torch_variables.constant_fold_functions_need_guards.update(guarded)

@@ -1,5 +1,7 @@
 r"""Helpers of torch.npu that need no device."""
 
+import threading
+import warnings
 from typing import Any
 
 import torch
@@ -32,6 +34,60 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     if not optional:
         raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
     return torch.npu.current_device()
+
+
+def unshareable(reason: str) -> tuple:
+    r"""Refuse to send npu memory to another process: raise, or, where nobody would see that, let the receiver raise.
+
+    The thread that feeds a ``multiprocessing.Queue`` would print the error while the receiver waits forever, so what
+    is returned there, for pickle, raises when it is unpickled.
+    """
+    if threading.current_thread().name != "QueueFeederThread":
+        raise RuntimeError(reason)
+    return raise_at_receiver, (reason,)
+
+
+def raise_at_receiver(reason: str) -> None:
+    r"""Raise what the sender of a queue's item could not raise."""
+    raise RuntimeError(f"what was put into this queue: {reason}")
+
+
+def export_to_dlpack(tensor: torch.Tensor, stream: int | None) -> None:
+    r"""Make the consumer's ``stream`` wait for the current one before it reads ``tensor``, as ``__dlpack__`` promises.
+
+    Args:
+        tensor (Tensor): on an NPU.
+        stream (int or None): an ``aclrtStream``; None or 0 the default stream; -1: the consumer orders the work.
+
+    Raises:
+        BufferError: device memory does not hold the tensor as its strides say.
+    """
+    if torch._C._npu_inPrivateFormat(tensor):
+        raise BufferError("Can't export a tensor in a private format, use tensor.npu_format_cast(2)")
+    if stream == -1:
+        return
+    current = torch.npu.current_stream(tensor.device)
+    if stream in (None, 0):
+        consumer = torch.npu.default_stream(tensor.device)
+    else:
+        consumer = torch.npu.ExternalStream(stream, tensor.device)
+    if consumer != current:
+        consumer.wait_stream(current)
+
+
+def follow_format(source: torch.Tensor, copy: torch.Tensor) -> None:
+    r"""Put ``copy``, a clone of ``source``, into the format of its memory."""
+    if not torch.utils._python_dispatch.is_traceable_wrapper_subclass(source):
+        torch._C._npu_followFormat(source.untyped_storage(), copy.untyped_storage())
+
+
+def warn_of_missing_activities() -> None:
+    r"""Say that torch.profiler records nothing of an NPU yet."""
+    warnings.warn(
+        "torch.profiler records no activity of an npu yet: its columns of device time are empty or zero. "
+        "torch.autograd.profiler.profile(use_npu=True) measures the device time of each operator",
+        stacklevel=4,
+    )
 
 
 def refuse_in_worker(batch: Any) -> None:

@@ -167,14 +167,14 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    r"""Return :func:`host_memory_stats` as nested dictionaries; empty before initialisation."""
-    if not torch.npu.is_initialized():
-        return {}
-    return torch._C._npu_hostMemoryStats()
+    r"""Return :func:`host_memory_stats` as nested dictionaries; empty before memory was pinned for the first time."""
+    # Pinning memory opens a device by itself, without torch.npu's initialisation.
+    stats = torch._C._npu_hostMemoryStats()
+    return stats if torch.npu.is_initialized() or stats["num_host_alloc"] else {}
 
 
 def host_memory_stats() -> dict[str, Any]:
-    r"""Return the counters of pinned host memory, as sorted ``{name: int}``; empty before initialisation.
+    r"""Return the counters of pinned host memory, as sorted ``{name: int}``; empty before any was pinned.
 
     ``{allocation,segment,allocated_bytes,reserved_bytes}.{current,peak,allocated,freed}`` mean what they mean in
     :func:`memory_stats`; ``num_host_alloc`` and ``num_host_free`` count calls to the driver, and

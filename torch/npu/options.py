@@ -88,6 +88,39 @@ def get_option(name: str) -> str | None:
     return _values.get(name)
 
 
+class _Hf32:
+    r"""Whether a kind of operators may compute float32 in HF32, CANN's shorter format, which is faster.
+
+    The simulated device computes float32 in float32 either way. The switches reach CANN when one of them is set.
+    """
+
+    _allowed = {"conv": True, "matmul": False}  # CANN's order, and its defaults
+
+    def __init__(self, kind: str):
+        self._kind = kind
+
+    @property
+    def allow_hf32(self) -> bool:
+        return self._allowed[self._kind]
+
+    @allow_hf32.setter
+    def allow_hf32(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"torch.npu.{self._kind}.allow_hf32 is a bool, not {type(value).__name__}")
+        self._allowed[self._kind] = value
+        digits = "".join(str(int(allowed)) for allowed in self._allowed.values())
+        torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_ALLOW_HF32", digits))
+
+    def __repr__(self) -> str:
+        return f"torch.npu.{self._kind}: allow_hf32 = {self.allow_hf32}"
+
+
+conv = _Hf32("conv")
+r"""``conv.allow_hf32`` (default True): whether convolutions may compute float32 in HF32."""
+matmul = _Hf32("matmul")
+r"""``matmul.allow_hf32`` (default False): whether matrix products may compute float32 in HF32."""
+
+
 def set_compile_mode(jit_compile: bool = False) -> None:
     r"""Say whether operators are compiled for each shape (True) or taken from CANN's binary packages (False).
 

@@ -4,12 +4,13 @@
 r"""Run an unmodified CUDA script on npu by patching at run time.
 
     import torch
-    import torch.npu.transfer_to_npu   # from torch_npu.contrib import transfer_to_npu
+    import torch.npu.transfer_to_npu   # from torch_npu.contrib import transfer_to_npu; or TORCH_TRANSFER_TO_NPU=1
 
     model = Net().cuda()               # on npu
     x = torch.zeros(2, device="cuda:1")  # on npu:1
 
 ``torch.cuda.*``, device strings and objects, ``Tensor.cuda``, ``Tensor.is_cuda``, ``torch.load``, ``torch.Generator``,
+``torch.Event``, ``torch.Stream``,
 ``torch.autocast``, ``GradScaler``, ``nccl``, ``DataParallel``, ``DataLoader`` and the profilers mean npu afterwards,
 in all threads started later. It warns once, and :func:`undo` takes everything back.
 
@@ -106,11 +107,18 @@ def _patch_names() -> None:
             _patch(_resolve(home), leaf, _resolve(row.npu))
         except AttributeError:
             continue  # this build has it not (a later API, or HCCL)
+    torch.npu._lazy_call(_take_generators)
     for home in ("memory", "random"):
         ours, theirs = getattr(torch.npu, home), getattr(torch.cuda, home)
         for name in set(dir(ours)) & set(dir(theirs)):
             if api_table.find(f"torch.cuda.{home}.{name}") is not None:
                 _patch(theirs, name, getattr(ours, name))
+
+
+def _take_generators() -> None:
+    """There are none before the device layer is initialised."""
+    if _undo_list:
+        torch.cuda.default_generators = torch.npu.default_generators
 
 
 def _wrap(owner: object, name: str, translate) -> None:
@@ -162,25 +170,30 @@ def _load_arguments(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return tuple(args), kwargs
 
 
-def _generator_class() -> type:
-    """torch.Generator whose ``device="cuda"`` is npu; instances are, and count as, plain generators."""
-    plain = torch._C.Generator
+def _device_class(name: str) -> type:
+    """torch's class of that name with npu for cuda among its arguments; instances are, and count as, the plain ones."""
+    plain = getattr(torch, name)
 
     class Meta(type(plain)):
         def __instancecheck__(cls, instance):
-            return isinstance(instance, plain)
+            # Below the patched class, which stands for the plain one, there are the script's own.
+            return isinstance(instance, plain) if cls is patched else type.__instancecheck__(cls, instance)
 
         def __subclasscheck__(cls, subclass):
-            return issubclass(subclass, plain)
+            return issubclass(subclass, plain) if cls is patched else type.__subclasscheck__(cls, subclass)
 
-    class Generator(plain, metaclass=Meta):
-        __doc__ = plain.__doc__
+    def new(cls, *args, **kwargs):
+        args, kwargs = _devices_in(args, kwargs)
+        return plain.__new__(plain if cls is patched else cls, *args, **kwargs)
 
-        def __new__(cls, device="cpu"):
-            return plain(device=_device(device))
+    # Under the plain class's own name, by which pickle finds it.
+    names = {"__new__": new, "__doc__": plain.__doc__, "__module__": "torch", "__qualname__": name}
+    patched = Meta(name, (plain,), names)
+    return patched
 
-    Generator.__module__, Generator.__qualname__ = "torch", "Generator"  # by which pickle finds it
-    return Generator
+
+# Classes whose constructors take a device, and that no function mode sees.
+_DEVICE_CLASSES = ("Event", "Generator", "Stream")
 
 
 def _patch_data_parallel() -> None:
@@ -246,7 +259,8 @@ def _patch_functions() -> None:
         return _devices_in(args, kwargs)
 
     _wrap(torch.random, "fork_rng", fork_arguments)
-    _patch(torch, "Generator", _generator_class())
+    for name in _DEVICE_CLASSES:
+        _patch(torch, name, _device_class(name))
     _patch(torch, "set_default_tensor_type", _default_tensor_type(torch.set_default_tensor_type))
     _patch(torch.nn.Module, "cuda", torch.nn.Module.npu)
     _patch_data_parallel()

@@ -32,6 +32,8 @@ struct Opened {
   std::vector<void*> handles;     // one per entry of kLibraries, nullptr where it could not be opened
   std::vector<void*> companions;  // of CANN, opened when a function is in none of those
   std::once_flag companions_opened;
+  std::mutex own_mutex;  // of the simulator's further libraries, opened at need
+  std::string own_problem;
 };
 
 // What was seen on the way, to explain a choice or a failure.
@@ -163,8 +165,24 @@ void open_simulator(Opened& opened) {
     TORCH_CHECK(false, "the simulated NPU cannot be opened: ", why ? why : opened.path.c_str(),
                 " (is the torch wheel installed whole?)");
   }
-  // The simulator has everything in the one library.
-  opened.handles.assign(detail::kLibraryCount, handle);
+  // The simulator has everything in the one library, but for what is opened at need.
+  for (size_t i = 0; i < detail::kLibraryCount; ++i)
+    opened.handles.push_back(detail::kLibraries[i].simulators_own ? nullptr : handle);
+}
+
+// A library of the simulator besides its first, or nullptr.
+void* own_library(Opened& opened, size_t index) {
+  const auto& library = detail::kLibraries[index];
+  std::lock_guard<std::mutex> lock(opened.own_mutex);
+  auto& handle = opened.handles[index];
+  if (!handle) {
+    ::dlerror();
+    const std::string path = directory_of(opened.path) + library.sonames[0];
+    handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const char* why = handle ? nullptr : ::dlerror();
+    if (why) opened.own_problem = why;
+  }
+  return handle;
 }
 
 // A library of CANN that lies beside the first one, or on the library path.
@@ -181,6 +199,10 @@ void* open_beside(const std::string& first, const char* soname) {
 // Looks into what is open, then into the libraries that CANN's newer releases keep parts of the interface in.
 void* find_function(Opened& opened, const detail::FunctionEntry& entry) {
   const auto& library = detail::kLibraries[entry.library];
+  if (opened.kind == LibraryKind::Simulator && library.simulators_own) {
+    void* own = own_library(opened, static_cast<size_t>(entry.library));
+    return own ? ::dlsym(own, entry.name) : nullptr;
+  }
   if (void* own = opened.handles[static_cast<size_t>(entry.library)]) {
     if (void* address = ::dlsym(own, entry.name)) return address;
   }
@@ -311,7 +333,10 @@ std::string about_missing_function(const char* name) {
   std::string text = name;
   if (!entry || !opened) return text + " is not part of the AscendCL interface used here";
   text += std::string(" is not in ") + detail::kLibraries[entry->library].sonames[0] + " of " + opened->path;
-  if (opened->kind == LibraryKind::Simulator) return text;
+  if (opened->kind == LibraryKind::Simulator) {
+    std::lock_guard<std::mutex> lock(opened->own_mutex);
+    return opened->own_problem.empty() ? text : text + " (" + opened->own_problem + ")";
+  }
   text += " (" + cann_version(*opened) + ")";
   return text + (*entry->since ? std::string("; CANN ") + entry->since + " has it" : "; only the simulated NPU has it");
 }

@@ -29,6 +29,7 @@ struct LibraryEntry {
   const char* sonames[2];  // tried in order; "" if there is no second
   bool optional;           // its functions may be missing altogether
   bool simulator_only;     // CANN has no such library
+  bool simulators_own;     // the simulator, too, has it in a library of its own, opened at the first call
 };
 
 struct FunctionEntry {

@@ -1,7 +1,7 @@
 #include "exec/compilation/compile_cache.h"
 
-#include "exec/compilation/fuzzy.h"
 #include "core/stream.h"
+#include "exec/compilation/fuzzy.h"
 
 #include <c10/util/SmallVector.h>
 

@@ -17,8 +17,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "exec/compilation/compile.h"
 #include "core/thread_local.h"
+#include "exec/compilation/compile.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -68,4 +68,4 @@ class LaunchScope {
 // How many compiled operators are in memory, those included that wait to be freed.
 uint64_t compiled_ops();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -19,4 +19,4 @@ void set_jit_compile(bool on);
 // earlier fuzzy one covers it. Writes the compile log.
 bool needs_compilation(const CompiledOp& op);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

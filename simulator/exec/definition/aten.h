@@ -51,4 +51,4 @@ class AtenOp {
     aten_##TYPE.run(c);                                                                     \
   })
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -28,7 +28,7 @@ enum class AttrType : uint8_t {
 
 const char* attr_type_name(AttrType type);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]
 
 struct aclopAttr {
   static constexpr uint32_t kMagic = 0x41415431;

@@ -1,7 +1,8 @@
 #include "exec/definition/custom.h"
 
-#include "custom_op.h"
 #include "core/log.h"
+#include "custom_op.h"
+#include "exec/definition/registry.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,7 +29,7 @@ class Collector final : public CustomOps {
 
   OpDef& add(const char* type) override {
     if (!type || !*type) refuse(path_, "defines an operator without a type");
-    if (find_op(type)) refuse(path_, std::string("defines ") + type + ", which exists already; choose another type");
+    if (is_defined(type)) refuse(path_, std::string("defines ") + type + ", which exists already; choose another type");
     OpDef& op = register_op(type);
     added_.push_back(&op);
     return op;

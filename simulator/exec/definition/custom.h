@@ -6,4 +6,4 @@ namespace acl_sim [[gnu::visibility("hidden")]] {
 // Does its work once. Throws Error(ACL_ERROR_INVALID_FILE), each time, with the path and what is wrong with it.
 void load_custom_ops();
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

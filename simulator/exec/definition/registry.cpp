@@ -1,7 +1,13 @@
 // The table of operators: filled by static objects in ops/ while the library is loaded and by custom.cpp in aclInit,
-// read-only afterwards.
+// read-only afterwards. Under ASCEND_SIM_OPERATORS=cann nobody finds what only this device has.
+
+#include "exec/definition/registry.h"
 
 #include "exec/definition/op.h"
+
+#include <acl_ir_types.h>
+
+#include "core/config.h"
 
 #include <map>
 #include <memory>
@@ -17,6 +23,8 @@ Table& table() {
   return *value;
 }
 
+bool is_there(std::string_view type) { return !config().documented_only || c10::npu::acl::is_on_a_card(type); }
+
 }  // namespace
 
 OpDef& register_op(const char* type) {
@@ -27,9 +35,11 @@ OpDef& register_op(const char* type) {
   return *slot;
 }
 
+bool is_defined(std::string_view type) { return table().contains(type); }
+
 const OpDef* find_op(std::string_view type) {
   const auto found = table().find(type);
-  return found == table().end() ? nullptr : found->second.get();
+  return found == table().end() || !is_there(type) ? nullptr : found->second.get();
 }
 
 std::string list_ops() {
@@ -39,6 +49,7 @@ std::string list_ops() {
     for (size_t i = 0; i < names.size(); ++i) lines += (i ? " " : "") + names[i];
   };
   for (const auto& [type, op] : table()) {
+    if (!is_there(type)) continue;
     lines += type;
     for (const int n : {op->min_inputs, op->max_inputs, op->min_outputs, op->max_outputs}) number(n);
     lines += '\t';

@@ -58,4 +58,4 @@ bool known_dtype(aclDataType dtype);
 bool known_format(aclFormat format);
 std::string describe_tensor(aclDataType dtype, const int64_t* dims, int ndim, aclFormat format);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

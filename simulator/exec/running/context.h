@@ -12,12 +12,12 @@
 #include <optional>
 #include <shared_mutex>
 
-#include "exec/compilation/compile.h"
-#include "exec/layout/layout.h"
-#include "exec/definition/op.h"
-#include "exec/running/operands.h"
 #include "core/device.h"
 #include "core/task.h"
+#include "exec/compilation/compile.h"
+#include "exec/definition/op.h"
+#include "exec/layout/layout.h"
+#include "exec/running/operands.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -84,4 +84,4 @@ class RunContext final : public OpContext {
   std::optional<Operands> operands_;
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

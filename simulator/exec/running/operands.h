@@ -8,7 +8,7 @@
 
 #include "exec/layout/layout.h"
 
-namespace acl_sim {
+namespace acl_sim [[gnu::visibility("hidden")]] {
 
 // Memory of an operand as the executing thread may dereference it.
 struct OperandView {
@@ -61,4 +61,4 @@ class Operands {
   c10::SmallVector<Output, 4> out_;
 };
 
-}  // namespace acl_sim
+}  // namespace gnu::visibility("hidden")]]

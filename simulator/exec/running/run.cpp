@@ -269,6 +269,11 @@ void before_raw_write(Device& device, void* alias, size_t bytes) {
   }
 }
 
+void before_raw_read(Device& device, void* alias, size_t bytes) {
+  LayoutMap* map = layout_or_null(device);
+  if (map && map->any(alias, bytes)) map->make_plain(alias, bytes);
+}
+
 void copy_bytes(void* to, const void* from, size_t bytes) {
   constexpr size_t kParallel = size_t{4} << 20;
   const int threads = team;  // only a worker has one

@@ -24,8 +24,10 @@ void set_team(int threads);
 // host's is put right. before_raw_write is for a range that will be overwritten as a whole.
 void copy_from_device(Device& device, void* to, const void* from, size_t bytes);
 void before_raw_write(Device& device, void* alias, size_t bytes);
+// Puts a range right in place, for readers that know nothing of stored layouts.
+void before_raw_read(Device& device, void* alias, size_t bytes);
 
 // Copies bytes between any two readable places, with the calling thread's team if they are many.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

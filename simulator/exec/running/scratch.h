@@ -36,4 +36,4 @@ void give_scratch(void* block);
 
 void scratch_usage(size_t* used, size_t* peak);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -2,16 +2,16 @@
 
 #include "exec/watching/dump.h"
 
-#include "exec/compilation/compile.h"
-#include "exec/running/context.h"
-#include "exec/watching/dump_config.h"
-#include "exec/watching/dump_format.h"
-#include "exec/running/run.h"
-#include "exec/running/scratch.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stream.h"
+#include "exec/compilation/compile.h"
+#include "exec/running/context.h"
+#include "exec/running/run.h"
+#include "exec/running/scratch.h"
+#include "exec/watching/dump_config.h"
+#include "exec/watching/dump_format.h"
 
 #include <algorithm>
 #include <cerrno>

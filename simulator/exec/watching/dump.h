@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <string>
 
-#include "exec/watching/kept_inputs.h"
 #include "core/json.h"
 #include "core/task.h"
+#include "exec/watching/kept_inputs.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -63,4 +63,4 @@ class OperandDump {
   KeptInputs kept_;
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -18,4 +18,4 @@ struct DumpConfig {
 // naming the field, ACL_ERROR_INVALID_FILE for a folder that cannot be written to.
 DumpConfig read_dump_config(const std::string& file, const Json& whole);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

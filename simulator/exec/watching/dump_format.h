@@ -19,4 +19,4 @@ std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64
 // What a type or name becomes in a file name: period, slash, backslash and space are underscores.
 std::string dump_name_part(std::string name);
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

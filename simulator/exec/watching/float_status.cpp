@@ -2,10 +2,10 @@
 
 #include "exec/watching/float_status.h"
 
-#include "exec/running/context.h"
-#include "exec/definition/op.h"
-#include "exec/watching/overlap.h"
 #include "core/device.h"
+#include "exec/definition/op.h"
+#include "exec/running/context.h"
+#include "exec/watching/overlap.h"
 
 #include <algorithm>
 #include <cstring>

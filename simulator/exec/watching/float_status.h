@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "exec/compilation/compile.h"
 #include "core/task.h"
+#include "exec/compilation/compile.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -44,4 +44,4 @@ class FloatWatch {
   std::vector<Known> inputs_;  // what was seen before; empty: nothing
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

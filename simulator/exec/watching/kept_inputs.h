@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "exec/watching/overlap.h"
 #include "exec/running/run.h"
 #include "exec/running/scratch.h"
+#include "exec/watching/overlap.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -33,4 +33,4 @@ class KeptInputs {
   std::vector<void*> copies_;  // by input
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -1,8 +1,8 @@
 #pragma once
 // Which inputs an operator may overwrite while it runs, because they share memory with an output.
 
-#include "exec/compilation/compile.h"
 #include "core/task.h"
+#include "exec/compilation/compile.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -18,4 +18,4 @@ inline bool may_be_overwritten(const CompiledOp& op, OpLaunch& launch, size_t in
   return false;
 }
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

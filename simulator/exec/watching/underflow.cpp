@@ -2,10 +2,10 @@
 
 #include "exec/watching/underflow.h"
 
+#include "core/device.h"
+#include "exec/definition/op.h"
 #include "exec/running/context.h"
 #include "exec/watching/float_status.h"
-#include "exec/definition/op.h"
-#include "core/device.h"
 
 #include <ATen/ops/empty.h>
 

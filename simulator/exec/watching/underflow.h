@@ -11,9 +11,9 @@
 
 #include <cstdint>
 
+#include "core/task.h"
 #include "exec/compilation/compile.h"
 #include "exec/watching/kept_inputs.h"
-#include "core/task.h"
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
@@ -36,4 +36,4 @@ class UnderflowWatch {
   KeptInputs kept_;
 };
 
-}  // namespace gnu::visibility("hidden")
+}  // namespace gnu::visibility("hidden")]]

@@ -1,5 +1,6 @@
 // The gated linear unit and its gradient.
 
+#include "exec/definition/aten.h"
 #include "ops/nn_util.h"
 
 namespace acl_sim {
@@ -18,6 +19,9 @@ void glu_grad(OpContext& c) {
 
 SIM_OP(GLU).inputs(1).dtypes(kFloatTypes).attrs({"dim:int"}).run(glu);
 SIM_OP(GLUGrad).inputs(2).dtypes(kFloatTypes).attrs({"dim:int"}).run(glu_grad);
+
+SIM_ATEN(GLUJvp, "glu_jvp");
+SIM_ATEN(GLUGradJvp, "glu_backward_jvp");
 
 }  // namespace
 }  // namespace acl_sim

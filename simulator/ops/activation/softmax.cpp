@@ -1,6 +1,7 @@
 // Softmax and log-softmax over one axis, with gradients. An output wider than the input (fp16 in, fp32 out) is computed
 // in the output's type.
 
+#include "exec/definition/aten.h"
 #include "ops/nn_util.h"
 
 #include <ATen/CPUFunctions.h>
@@ -53,6 +54,9 @@ SIM_OP(SoftmaxV2).inputs(1).dtypes(kFloatTypes).attrs({"axes:ints", "half_to_flo
 SIM_OP(LogSoftmaxV2).inputs(1).dtypes(kFloatTypes).attrs({"axes:ints"}).run(log_softmax);
 SIM_OP(SoftmaxGrad).inputs(2).dtypes(kFloatTypes).attrs({"axes:ints"}).run(softmax_grad);
 SIM_OP(LogSoftmaxGrad).inputs(2).dtypes(kFloatTypes).attrs({"axis:ints"}).run(log_softmax_grad);
+
+SIM_ATEN(MaskedSoftmax, "_masked_softmax");
+SIM_ATEN(MaskedSoftmaxGrad, "_masked_softmax_backward");
 
 }  // namespace
 }  // namespace acl_sim

@@ -1,5 +1,6 @@
 // Element-wise operators of one and two operands: each is the ATen kernel of the same name on aliases of device memory.
 
+#include "exec/definition/aten.h"
 #include "ops/common.h"
 #include "ops/tiny.h"
 
@@ -246,6 +247,11 @@ void truncate_div(OpContext& c) {
   at::cpu::div_out(y, a, b, "trunc");
 }
 SIM_OP(TruncateDiv).inputs(2).dtypes(kRealTypes).run(truncate_div);
+
+SIM_ATEN(AddRelu, "_add_relu.Tensor");
+SIM_ATEN(AddReluInplace, "_add_relu_.Tensor");
+SIM_ATEN(AddReluScalar, "_add_relu.Scalar");
+SIM_ATEN(AddReluScalarInplace, "_add_relu_.Scalar");
 
 }  // namespace
 }  // namespace acl_sim

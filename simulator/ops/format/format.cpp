@@ -62,8 +62,8 @@ void trans_data(OpContext& c) {
   if (is_plain(source) == is_plain(target)) {
     refuse("TransData goes between a plain and a private format, not from " + source + " to " + target);
   }
-  const int64_t c0 = x.element_size() == 1 ? 32 : 16;
   const bool inwards = is_plain(source);
+  const int64_t c0 = (inwards ? y : x).size(-1);  // the private side ends with the block
   const at::IntArrayRef sizes = inwards ? x.sizes() : y.sizes();
   const Arrangement a = arrangement(inwards ? target : source, sizes, c0);
   at::DimVector stored;

@@ -1,5 +1,6 @@
 // Gather, scatter, and indexing by tensors. Targets that are written in part are input 0 and output 0 at once.
 
+#include "exec/definition/aten.h"
 #include "ops/common.h"
 
 #include <ATen/CPUFunctions.h>
@@ -113,6 +114,19 @@ void index_copy(OpContext& c) {
 }
 // CANN's own writes rows; along other dimensions there is none.
 SIM_OP(ScatterUpdate).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).run(index_copy);
+
+// Rows are the larger, or smaller, of what was there and all that goes there. CANN's operators have these dtypes only.
+constexpr DtypeSet kExtremeTypes = detail::dtype_bits(ACL_FLOAT16, ACL_FLOAT, ACL_INT32, ACL_INT8, ACL_UINT8);
+void scatter_max(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).index_reduce_(0, index, updates, "amax");
+}
+void scatter_min(OpContext& c) {
+  const Tensor index = index_in(c, 1), updates = c.in(2);
+  in_place(c).index_reduce_(0, index, updates, "amin");
+}
+SIM_OP(ScatterMax).inputs(3).dtypes({kExtremeTypes, kIndexTypes, kExtremeTypes}).run(scatter_max);
+SIM_OP(ScatterMin).inputs(3).dtypes({kExtremeTypes, kIndexTypes, kExtremeTypes}).run(scatter_min);
 SIM_OP(IndexCopy).inputs(3).dtypes({kAllTypes, kIndexTypes, kAllTypes}).attrs({"axis:int"}).run(index_copy);
 
 void index_reduce(OpContext& c) {
@@ -164,12 +178,12 @@ void index_put(OpContext& c) {
 }
 SIM_OP(IndexPutV2).inputs(5, kManyInputs).dtypes(kAllTypes).attrs({"accumulate:bool"}).run(index_put);
 
-// x -> coordinates of its non-zero elements; the caller knows how many there are.
+// x -> coordinates of its non-zero elements, in rows or (transpose) in columns; the caller knows how many there are.
 void non_zero(OpContext& c) {
-  Tensor y = c.out(0);
+  Tensor y = c.attrs().boolean("transpose", false) ? c.out(0).t() : c.out(0);
   at::cpu::nonzero_out(y, c.in(0));
 }
-SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).run(non_zero);
+SIM_OP(NonZero).inputs(1).dtypes(kAllTypes).attrs({"transpose:bool"}).run(non_zero);
 
 void masked_select(OpContext& c) {
   Tensor y = c.out(0);
@@ -235,6 +249,8 @@ void repeat_interleave(OpContext& c) {
   y.copy_(at::repeat_interleave(c.in(0), c.in(1), axis == kNone ? std::nullopt : std::optional<int64_t>(axis), size));
 }
 SIM_OP(RepeatInterleave).inputs(2).dtypes({kAllTypes, kIndexTypes}).attrs({"axis:int"}).run(repeat_interleave);
+
+SIM_ATEN(IsInOfScalar, "isin.Scalar_Tensor_out");
 
 }  // namespace
 }  // namespace acl_sim

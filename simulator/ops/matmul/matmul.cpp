@@ -1,5 +1,6 @@
 // Matrix products on the cube unit: fp16 and bf16 operands are widened and summed in fp32, the result is narrowed once.
 
+#include "exec/definition/aten.h"
 #include "ops/nn_util.h"
 
 #include <ATen/CPUFunctions.h>
@@ -66,6 +67,10 @@ SIM_OP(MatMul)
 SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube().run(batch_mat_mul);
 SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube().run(gemm);
 SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube().run(dot);
+
+SIM_ATEN(QuantMatmulInt8, "_int_mm.out");
+SIM_ATEN(ScaledMatmul, "_scaled_mm");
+SIM_ATEN(ScaledMatmulV2, "_scaled_mm_v2");
 
 }  // namespace
 }  // namespace acl_sim

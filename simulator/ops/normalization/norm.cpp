@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <numeric>
+#include "exec/definition/aten.h"
 
 #include "ops/nn_util.h"
 #include "ops/normalization/norm_rows.h"
@@ -265,6 +266,9 @@ SIM_OP(GroupNormGrad)
     .attrs({"num_groups:int", "data_format:str"})
     .require({"num_groups"})
     .run(group_norm_grad);
+
+SIM_ATEN(WeightNorm, "_weight_norm_interface");
+SIM_ATEN(WeightNormGrad, "_weight_norm_interface_backward");
 
 }  // namespace
 }  // namespace acl_sim

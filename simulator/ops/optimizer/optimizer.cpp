@@ -2,6 +2,7 @@
 // device's own: FusedSgd and FusedAdam. Operands come list after list (see each operator), then the numbers, then
 // optionally the gradient scaler's scale and overflow flag; with a flag that is set the step changes nothing.
 
+#include "exec/definition/aten.h"
 #include "ops/nn_util.h"
 
 namespace acl_sim {
@@ -59,11 +60,20 @@ void fused_sgd(OpContext& c) {
   const double decay = lists.number(0), momentum = lists.number(1), lr = lists.number(2), dampening = lists.number(3);
   const std::optional<at::Tensor> scale = lists.flag(4), overflow = lists.flag(5);
   for (size_t k = 0; k < lists.size(); ++k) {
-    const std::vector<at::Tensor> p = {lists.update(0, 0, k)}, g = {lists.update(1, 1, k)};
-    const std::vector<at::Tensor> m =
-        with_momentum ? std::vector<at::Tensor>{lists.update(2, 2, k)} : std::vector<at::Tensor>{};
+    std::vector<at::Tensor> own{lists.update(0, 0, k), lists.update(1, 1, k)};
+    if (with_momentum) own.push_back(lists.update(2, 2, k));
+    // The CPU's kernel leaves half-precision parameters as they were: those are stepped in fp32.
+    const bool half = own[0].element_size() == 2;
+    std::vector<at::Tensor> used = own;
+    if (half) {
+      for (at::Tensor& t : used) t = t.to(at::kFloat);
+    }
+    const at::TensorList p(&used[0], 1), g(&used[1], 1), m = at::TensorList(used).slice(2);
     at::_fused_sgd_(p, g, m, decay, momentum, lr, dampening, c.attrs().boolean("nesterov", false),
                     c.attrs().boolean("maximize", false), c.attrs().boolean("is_first_step", false), scale, overflow);
+    if (half) {
+      for (size_t i = 0; i < own.size(); ++i) own[i].copy_(used[i]);
+    }
   }
 }
 
@@ -107,6 +117,9 @@ SIM_OP(FusedAdam)
     .attrs({"tensors:int", "amsgrad:bool", "decoupled:bool", "maximize:bool"})
     .require({"tensors"})
     .run(fused_adam);
+
+SIM_ATEN(FusedAdagrad, "_fused_adagrad_");
+SIM_ATEN(FusedAdagradTensorLr, "_fused_adagrad_.tensor_lr");
 
 }  // namespace
 }  // namespace acl_sim

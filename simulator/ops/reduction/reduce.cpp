@@ -1,5 +1,6 @@
 // Reductions and scans. Axes come as a host list with every reduced dimension spelled out; an empty list reduces none.
 
+#include "exec/definition/aten.h"
 #include "ops/common.h"
 
 #include <ATen/CPUFunctions.h>
@@ -231,6 +232,8 @@ void tensor_equal(OpContext& c) {
   c.out(0).fill_(a.equal(b));
 }
 SIM_OP(TensorEqual).inputs(2).dtypes(kAllTypes).run(tensor_equal);
+
+SIM_ATEN(HashTensor, "hash_tensor.out");
 
 }  // namespace
 }  // namespace acl_sim

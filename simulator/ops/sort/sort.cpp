@@ -1,5 +1,6 @@
 // Sorting, selection and counting.
 
+#include "exec/definition/aten.h"
 #include "ops/common.h"
 
 #include <ATen/CPUFunctions.h>
@@ -120,6 +121,24 @@ SIM_OP(UniqueConsecutive)
     .dtypes(kRealAndBool)
     .attrs({"return_idx:bool", "return_counts:bool"})
     .run(unique_consecutive);
+
+// x -> values, where each slice went, how often each occurs, how many there are
+void unique_along_axis(OpContext& c) {
+  const int64_t axis = c.attrs().integer("axis", 0);
+  const Tensor x = c.in(0);
+  const auto [values, inverse, counts] = at::unique_dim(x.dim() == 0 ? x.reshape({1}) : x, axis, true, true, true);
+  Tensor target = c.out(0);
+  if (x.dim() == 0) {
+    target.copy_(values.reshape({}));
+  } else {
+    target.narrow(axis, 0, values.size(axis)).copy_(values);
+  }
+  c.out(1).copy_(inverse);
+  c.out(2).narrow(0, 0, counts.numel()).copy_(counts);
+  c.out(3).fill_(counts.numel());
+}
+
+SIM_OP(UniqueAlongAxis).inputs(1).outputs(4).dtypes(kAllTypes).attrs({"axis:int"}).run(unique_along_axis);
 
 }  // namespace
 }  // namespace acl_sim

@@ -20,6 +20,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[3] / "tools" / "msaccucmp
 
 import acl_dump  # noqa: E402
 import acl_library as acl  # noqa: E402
+import several_devices  # noqa: E402, F401
 
 import torch  # noqa: E402
 

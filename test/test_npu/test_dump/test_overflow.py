@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import acl_library as acl
+import several_devices  # noqa: F401
 from torch.testing._internal.common_methods_invocations import binary_ufuncs, unary_ufuncs
 
 import torch

@@ -1,5 +1,6 @@
 # torch.npu.transfer_to_npu: CUDA means npu while it is on, and nothing of it is left after undo().
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import warnings
 
 import torch
 from torch import nn
+
+os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", "8")  # before a device is opened
 
 
 class TestTransfer(unittest.TestCase):
@@ -65,6 +68,93 @@ class TestTransfer(unittest.TestCase):
         self.assertIs(tc.memory.memory_allocated, torch.npu.memory.memory_allocated)
         tc.manual_seed_all(3)
         tc.synchronize()
+
+    def test_the_whole_table(self):
+        """Whatever of torch.cuda the table has a counterpart for is that counterpart."""
+        from torch.npu import _api_table as table
+
+        torch.npu.init()
+        checked = 0
+        for row in table.NAMES.values():
+            if row.npu is None or row.is_module or row.kept or not row.cuda.startswith("torch.cuda."):
+                continue
+            with self.subTest(row.cuda):
+                found, wanted = self.transfer._resolve(row.cuda), self.transfer._resolve(row.npu)
+                self.assertIs(found, wanted)
+                checked += 1
+        self.assertGreater(checked, 140)
+
+    def test_nothing_with_a_counterpart_is_left_out(self):
+        """Functions and classes that torch.cuda and torch.npu both define, wherever they are, have a row."""
+        import importlib
+
+        from torch.npu import _api_table as table
+
+        script = """
+            import importlib, torch, torch.cuda.comm
+            for sub in ("", "memory", "random", "streams", "amp", "comm", "amp.autocast_mode", "amp.grad_scaler"):
+                name = "torch.cuda" + ("." + sub if sub else "")
+                for leaf, value in vars(importlib.import_module(name)).items():
+                    if not leaf.startswith("__") and getattr(value, "__module__", "").startswith("torch.cuda"):
+                        print(name + "." + leaf)
+        """
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+        self.assertGreater(len(done.stdout.split()), 100, done.stderr)
+        for name in done.stdout.split():
+            home, _, leaf = name.replace("torch.cuda", "torch.npu", 1).rpartition(".")
+            if hasattr(importlib.import_module(home), leaf):
+                self.assertIsNotNone(table.find(name), name)
+
+    def test_default_generators(self):
+        torch.npu.init()
+        self.assertEqual(len(torch.cuda.default_generators), torch.npu.device_count())
+        torch.cuda.manual_seed(5)
+        self.assertEqual(torch.cuda.default_generators[0].initial_seed(), 5)
+        script = """
+            import torch, torch.npu.transfer_to_npu
+            assert torch.cuda.default_generators == ()
+            torch.ones(1).cuda()
+            torch.cuda.init()
+            print(len(torch.cuda.default_generators))
+        """
+        code = textwrap.dedent(script)
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.stdout.strip(), str(torch.npu.device_count()), done.stderr)
+
+    def test_events_and_streams(self):
+        event, stream = torch.Event(device="cuda:0"), torch.Stream(device="cuda:1")
+        self.assertEqual((event.device.type, stream.device), ("npu", torch.device("npu", 1)))
+        timed = torch.Event("cuda", enable_timing=True)
+        timed.record()
+        timed.synchronize()
+        for value, kind in ((event, torch.Event), (stream, torch.Stream), (torch.npu.Stream(), torch.Stream)):
+            self.assertIsInstance(value, kind)
+        self.assertTrue(issubclass(torch.npu.Event, torch.Event))
+        self.assertNotIsInstance(event, torch.Stream)
+
+        class Own(torch.Stream):
+            pass
+
+        self.assertIs(type(Own(device="cuda")), Own)
+        self.assertNotIsInstance(stream, Own)
+        with torch.cuda.stream(stream):
+            self.assertEqual(torch.cuda.current_stream().stream_id, stream.stream_id)
+
+    def test_snapshots(self):
+        held = torch.ones(3).cuda()
+        self.assertTrue(torch.cuda.memory._snapshot()["segments"])
+        del held
+
+    def test_by_the_environment(self):
+        code = "import torch; print(torch.ones(1).cuda().device, torch.cuda.is_available())"
+        for value, expected in (("1", "npu:0 True"), ("0", "")):
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", code],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "TORCH_TRANSFER_TO_NPU": value},
+            )
+            self.assertEqual(done.stdout.strip(), expected, done.stderr)
 
     def test_types(self):
         x = torch.cuda.FloatTensor([1, 2])

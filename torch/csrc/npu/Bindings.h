@@ -14,6 +14,8 @@ void bind_mem_pool(pybind11::module_& m);         // MemPool.cpp: memory pools, 
 void bind_dump(pybind11::module_& m);             // Dump.cpp: the dump of operands, the check for overflows
 void bind_compile(pybind11::module_& m);          // Compile.cpp: compile options, fallbacks, the simulator's counters
 void bind_comm(pybind11::module_& m);             // Comm.cpp: copies between devices for torch.nn.parallel
+void bind_formats(pybind11::module_& m);          // Formats.cpp: formats of device memory in copies and files
+void bind_distributed(pybind11::module_& m);      // Distributed.cpp: ProcessGroupHCCL
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu

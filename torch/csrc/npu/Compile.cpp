@@ -34,6 +34,7 @@ constexpr std::array kOptions = {
     NamedOption{"ACL_OP_COMPILER_CACHE_MODE", ACL_OP_COMPILER_CACHE_MODE},
     NamedOption{"ACL_OP_COMPILER_CACHE_DIR", ACL_OP_COMPILER_CACHE_DIR},
     NamedOption{"ACL_OP_JIT_COMPILE", ACL_OP_JIT_COMPILE},
+    NamedOption{"ACL_ALLOW_HF32", ACL_ALLOW_HF32},
 };
 
 void set_option(const std::string& name, const std::string& value) {

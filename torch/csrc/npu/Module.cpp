@@ -13,5 +13,7 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_compile(torch_c);
   torch::npu::bind_dump(torch_c);
   torch::npu::bind_comm(torch_c);
+  torch::npu::bind_formats(torch_c);
+  torch::npu::bind_distributed(torch_c);
   torch::npu::register_profiler_stubs();
 }

@@ -1,11 +1,11 @@
 // Activations that are no group of the table: gradients without an out= form, buffers that only the CPU keeps.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/MetaRules.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <NPUNativeFunctions.h>
 

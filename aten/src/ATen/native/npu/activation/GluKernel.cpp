@@ -1,8 +1,8 @@
 // The gradient of the gated linear unit, which upstream states as no structured operator.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {

@@ -1,8 +1,8 @@
 // Randomised leaky ReLU. The slopes drawn in training are the noise that its gradient multiplies with.
 
 #include <ATen/native/Resize.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/mul.h>

@@ -1,9 +1,11 @@
 // Scaled dot product attention. Upstream asks the device which implementation to use: attention in blocks, which keeps
 // no matrix of scores, where it applies; else the composite of matrix products and softmax.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <NPUNativeFunctions.h>
@@ -48,7 +50,8 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
                          const std::optional<Tensor>& attn_mask, double dropout_p, bool is_causal,
                          std::optional<double> /*scale*/, bool enable_gqa) {
   const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
-  const bool fused = in_blocks(params) && !transformed(query) && !transformed(key) && !transformed(value);
+  const bool fused = !lacks("DotProductAttention") && in_blocks(params) && !transformed(query) && !transformed(key) &&
+                     !transformed(value);
   return static_cast<int64_t>(fused ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 
@@ -61,6 +64,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
       "fused attention expects query, key and value of four dimensions (batch, head, position, width), but found ",
       query.sizes(), ", ", key.sizes(), " and ", value.sizes());
   TORCH_CHECK(dropout_p == 0.0, "fused attention has no dropout, but dropout_p is ", dropout_p);
+  if (lacks("DotProductAttention")) {
+    const auto [output, logsumexp] =
+        composed::attention(query, key, value, attn_bias, is_causal, scale_of(query, scale));
+    return {output,   logsumexp, Tensor(), Tensor(), c10::SymInt(query.size(2)), c10::SymInt(key.size(2)),
+            Tensor(), Tensor(),  Tensor()};
+  }
   const Tensor output = results_like(query);
   const ScalarType wide = query.scalar_type() == kDouble ? kDouble : kFloat;
   // Stored by position, then head, as the operator makes it.
@@ -89,6 +98,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fused_attention_backward(
   DeviceOf guard(query);
   TORCH_CHECK(dropout_p == 0.0, "fused attention has no dropout, but dropout_p is ", dropout_p);
   TORCH_CHECK(!grad_input_mask[3], "fused attention has no gradient of attn_bias");
+  if (lacks("DotProductAttentionGrad")) {
+    const auto [by_query, by_key, by_value] = composed::attention_backward(
+        grad_out, query, key, value, attn_bias, out, logsumexp, is_causal, scale_of(query, scale));
+    return {by_query, by_key, by_value, Tensor()};
+  }
   const Tensor grad_query = results_like(query), grad_key = results_like(key), grad_value = results_like(value);
   OpCommand cmd;
   cmd.Name("DotProductAttentionGrad").Input(grad_out).Input(query).Input(key).Input(value);

@@ -2,13 +2,14 @@
 // convolution is a plain convolution and the other way round, so six IR operators per rank cover everything.
 
 #include <ATen/native/ConvUtils.h>
-#include <ATen/native/npu/NnArgs.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Windows.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>
 
@@ -192,9 +193,8 @@ void backprop_filter_rows(const Tensor& x, const Tensor& dy, const ConvParams& p
   back.OutputAs(dw, row_dims(dw)).Run();
 }
 
-// Channels-last if either operand is.
+// Channels-last if either operand's strides are: torch/_npu_meta.py tells so, too.
 MemoryFormat format_of_result(const Tensor& x, const Tensor& w) {
-  if (x.is_contiguous() && w.is_contiguous()) return MemoryFormat::Contiguous;
   const MemoryFormat format = x.suggest_memory_format();
   return format == MemoryFormat::Contiguous ? w.suggest_memory_format() : format;
 }
@@ -222,13 +222,18 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   check_dtype(input.scalar_type(), kDtypeFloat | kDtypeInt64, "convolution");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
               weight.toString(), ") should be the same");
-  TORCH_CHECK(!bias.has_value() || !bias->defined() || bias->scalar_type() == input.scalar_type(), "Input type (",
-              input.toString(), ") and bias type (", bias.has_value() ? bias->toString() : "", ") should be the same");
+  const bool biased = bias.has_value() && bias->defined();
+  // The 1.5 fork's transposed convolution of halves takes a bias in fp32.
+  const bool wide_bias =
+      biased && transposed && isReducedFloatingType(input.scalar_type()) && bias->scalar_type() == kFloat;
+  TORCH_CHECK(!biased || wide_bias || bias->scalar_type() == input.scalar_type(), "Input type (", input.toString(),
+              ") and bias type (", biased ? bias->toString() : "", ") should be the same");
   for (int64_t d = 2; d < weight.dim(); ++d) {
     TORCH_CHECK(weight.size(d) > 0, "convolution: kernel size should be greater than zero, but got a weight of shape ",
                 weight.sizes());
   }
-  const Tensor x = lifted(input), w = lifted(weight), b = bias.value_or(Tensor());
+  const Tensor x = lifted(input), w = lifted(weight);
+  const Tensor b = wide_bias ? cast(*bias, input.scalar_type()) : bias.value_or(Tensor());
   const ConvParams p(static_cast<size_t>(input.dim() - 2), stride, padding, dilation, output_padding, groups,
                      transposed);
   DimVector sizes;
@@ -276,8 +281,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
     w = w.contiguous(format);
   }
   const auto fresh = [&](const Tensor& like) {
-    return empty ? at::zeros(like.sizes(), like.options())
-                 : new_output(like.sizes(), {}, like.options().memory_format(format));
+    const Tensor gradient = new_output(like.sizes(), {}, like.options().memory_format(format));
+    if (empty) gradient.zero_();
+    return gradient;
   };
   // What convolving dy gives. It exceeds x where output_padding reaches the stride (allowed below the dilation): the
   // rest has no counterpart in x.
@@ -331,6 +337,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
     }
   }
   return {dx, dw, db};
+}
+
+Tensor nnpack_convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          IntArrayRef padding, IntArrayRef stride) {
+  return at::convolution(input, weight, bias, stride, padding, {1, 1}, /*transposed=*/false, {0, 0}, 1);
 }
 
 }  // namespace at::native::npu

@@ -2,12 +2,12 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Format.h>
 #include <NPUNativeFunctions.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUTaskQueue.h>
@@ -26,6 +26,11 @@ void* address(const Tensor& t) {
   return static_cast<char*>(t.storage().mutable_data()) + t.storage_offset() * static_cast<int64_t>(t.itemsize());
 }
 
+// Of a tensor that is only read: a lazily cloned storage stays shared.
+const void* read_address(const Tensor& t) {
+  return static_cast<const char*>(t.storage().data()) + t.storage_offset() * static_cast<int64_t>(t.itemsize());
+}
+
 bool overlapping_memory(const Tensor& a, const Tensor& b) {
   if (!a.is_alias_of(b)) return false;
   const int64_t a_begin = a.storage_offset(), b_begin = b.storage_offset();
@@ -34,7 +39,8 @@ bool overlapping_memory(const Tensor& a, const Tensor& b) {
 
 void keep_host_block(const Tensor& host, const c10::npu::NPUStream& stream) {
   at::getHostAllocator(kPrivateUse1)
-      ->record_event(host.storage().mutable_data(), host.storage().data_ptr().get_context(), stream.unwrap());
+      ->record_event(const_cast<void*>(host.storage().data()), host.storage().data_ptr().get_context(),
+                     stream.unwrap());
 }
 
 void on_device(const Tensor& self, const Tensor& src) {
@@ -66,7 +72,7 @@ void between_devices(const Tensor& self, const Tensor& src) {
   c10::npu::NPUEvent free_to_write, written;
   free_to_write.record(to);
   free_to_write.block(from);
-  c10::npu::memcpy_async(address(received), address(sent), sent.nbytes(), ACL_MEMCPY_DEVICE_TO_DEVICE, from);
+  c10::npu::memcpy_async(address(received), read_address(sent), sent.nbytes(), ACL_MEMCPY_DEVICE_TO_DEVICE, from);
   written.record(from);
   written.block(to);
   if (!direct) copy_same_dtype(self, received);
@@ -84,13 +90,13 @@ void to_device(const Tensor& self, const Tensor& src, bool non_blocking) {
   const Tensor block = direct ? self : empty_npu(host.sizes(), host.strides(), host.scalar_type(), self.device());
   if (host.is_same(src) && src.is_pinned()) {
     if (non_blocking) {
-      c10::npu::memcpy_async(address(block), address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
+      c10::npu::memcpy_async(address(block), read_address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
       keep_host_block(host, stream);
     } else {
-      c10::npu::memcpy_and_sync(address(block), address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
+      c10::npu::memcpy_and_sync(address(block), read_address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
     }
   } else {
-    c10::npu::memcpy_async(address(block), address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
+    c10::npu::memcpy_async(address(block), read_address(host), host.nbytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream);
   }
   if (!direct) on_device(self, block);
 }
@@ -108,15 +114,15 @@ void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
   }
   if (same_order(self, src)) {
     if (non_blocking && self.is_pinned()) {
-      c10::npu::memcpy_async(address(self), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+      c10::npu::memcpy_async(address(self), read_address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
       keep_host_block(self, stream);
     } else {
-      c10::npu::memcpy_and_sync(address(self), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+      c10::npu::memcpy_and_sync(address(self), read_address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
     }
     return;
   }
   const Tensor host = at::empty_strided(src.sizes(), src.strides(), self.options().pinned_memory(false));
-  c10::npu::memcpy_and_sync(address(host), address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
+  c10::npu::memcpy_and_sync(address(host), read_address(src), src.nbytes(), ACL_MEMCPY_DEVICE_TO_HOST, stream);
   self.copy_(host);
 }
 
@@ -126,6 +132,14 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
   TORCH_CHECK(self.defined(), "self is undefined");
   TORCH_CHECK(src.defined(), "src is undefined");
   if (self.is_same(src)) return self;
+  TORCH_CHECK(!self._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero "
+              "tensor.");
+  // It has no memory.
+  if (C10_UNLIKELY(src._is_zerotensor())) {
+    if (self.sizes() != src.sizes()) src.expand(self.sizes());  // refuses what cannot be broadcast
+    return self.zero_();
+  }
   // Lazy conjugation and negation: the target's are taken off both sides, the source's are computed.
   if (C10_UNLIKELY(self.is_conj())) {
     self.conj().copy_(src.conj(), non_blocking);
@@ -149,6 +163,7 @@ Tensor& copy_(Tensor& self, const Tensor& src, bool non_blocking) {
   if (self.numel() == 0) return self;
   if (C10_UNLIKELY(!self.is_contiguous())) at::assert_no_internal_overlap(self);
   if (self.device() == source.device()) {
+    at::assert_no_partial_overlap(self, source);
     DeviceOf guard(self);
     on_device(self, source);
   } else if (source.device().is_privateuseone() && self.device().is_privateuseone()) {
@@ -182,7 +197,7 @@ Scalar _local_scalar_dense(const Tensor& self) {
   alignas(16) std::byte value[16];
   // No copy of a tensor that is plain already: Note [Borrowed operands].
   const Tensor converted = C10_UNLIKELY(in_private_format(self)) ? plain(self) : Tensor();
-  c10::npu::memcpy_and_sync(value, address(converted.defined() ? converted : self), self.itemsize(),
+  c10::npu::memcpy_and_sync(value, read_address(converted.defined() ? converted : self), self.itemsize(),
                             ACL_MEMCPY_DEVICE_TO_HOST, c10::npu::getCurrentNPUStream(self.device().index()));
   return read_scalar(value, self.scalar_type());
 }

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/npu/CustomAutograd.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 
 namespace at::native::npu {
 namespace {

@@ -1,9 +1,12 @@
 // npu operators of object detectors; each is one IR operator.
 
-#include <ATen/native/npu/CustomNew.h>
+#include <ATen/native/npu/detection/DetectionArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/random/RandomArgs.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/where.h>

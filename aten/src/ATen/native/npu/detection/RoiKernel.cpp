@@ -1,8 +1,9 @@
 // npu operators that sample features: regions of interest and deformable convolution.
 
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/zeros.h>

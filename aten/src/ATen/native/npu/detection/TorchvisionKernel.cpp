@@ -6,15 +6,20 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostKernels.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/registration/OrCpu.h>
 #include <ATen/npu/TorchvisionOnCpu.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <tuple>
 
 namespace at::native::npu {
@@ -288,6 +293,15 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   if (dets.size(0) == 0) {
     return kept;
   }
+  if (dets.is_privateuseone() && lacks("Nms")) {
+    const ScalarType type = dets.scalar_type() == kHalf ? kHalf : kFloat;
+    const Tensor index = empty_npu({dets.size(0)}, kInt, dets.device()), found = empty_npu({}, kInt, dets.device());
+    OpCommand cmd;
+    cmd.Name("NonMaxSuppressionV4").Input(dets.to(type)).Input(scores.to(type)).Input(Scalar(dets.size(0)), kInt);
+    cmd.Input(Scalar(iou_threshold), kFloat).Input(Scalar(std::numeric_limits<float>::lowest()), kFloat);
+    cmd.Output(index).Output(found).Attr("pad_to_max_output_size", true).Run();
+    return index.narrow(0, 0, found.item<int64_t>()).to(kLong);
+  }
   const Tensor count = fresh(IntArrayRef{}, kLong, dets.device());
   AnyCommand cmd(dets.device(), "Nms");
   cmd.Input(dets).Input(scores).Input(Scalar(iou_threshold), kDouble);
@@ -316,18 +330,37 @@ void in_float(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   }
 }
 
+// A name as a template's argument.
+template <size_t size>
+struct Literal {
+  constexpr Literal(const char (&given)[size]) { std::copy_n(given, size, text); }
+  char text[size];
+};
+template <Literal literal>
+struct Named {
+  static constexpr const char* name = literal.text;
+  static constexpr const char* overload_name = "";
+};
+
+// Of these a card has non-maximum suppression alone: the others run there on the CPU, where torchvision's binary has
+// their kernels.
+template <Literal name, class Signature, Signature* kernel>
+void register_or_cpu(torch::Library& m) {
+  m.impl(Named<name>::name, &OrCpu<Named<name>, Signature, kernel>::call);
+}
+
 void register_kernels(torch::Library& m) {
-  m.impl("nms", TORCH_FN(nms));
-  m.impl("roi_align", TORCH_FN(roi_align));
-  m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
-  m.impl("roi_pool", TORCH_FN(roi_pool));
-  m.impl("_roi_pool_backward", TORCH_FN(roi_pool_backward));
-  m.impl("ps_roi_align", TORCH_FN(ps_roi_align));
-  m.impl("_ps_roi_align_backward", TORCH_FN(ps_roi_align_backward));
-  m.impl("ps_roi_pool", TORCH_FN(ps_roi_pool));
-  m.impl("_ps_roi_pool_backward", TORCH_FN(ps_roi_pool_backward));
-  m.impl("deform_conv2d", TORCH_FN(deform_conv2d));
-  m.impl("_deform_conv2d_backward", TORCH_FN(deform_conv2d_backward));
+  register_or_cpu<"torchvision::nms", decltype(nms), nms>(m);
+  register_or_cpu<"torchvision::roi_align", decltype(roi_align), roi_align>(m);
+  register_or_cpu<"torchvision::_roi_align_backward", decltype(roi_align_backward), roi_align_backward>(m);
+  register_or_cpu<"torchvision::roi_pool", decltype(roi_pool), roi_pool>(m);
+  register_or_cpu<"torchvision::_roi_pool_backward", decltype(roi_pool_backward), roi_pool_backward>(m);
+  register_or_cpu<"torchvision::ps_roi_align", decltype(ps_roi_align), ps_roi_align>(m);
+  register_or_cpu<"torchvision::_ps_roi_align_backward", decltype(ps_roi_align_backward), ps_roi_align_backward>(m);
+  register_or_cpu<"torchvision::ps_roi_pool", decltype(ps_roi_pool), ps_roi_pool>(m);
+  register_or_cpu<"torchvision::_ps_roi_pool_backward", decltype(ps_roi_pool_backward), ps_roi_pool_backward>(m);
+  register_or_cpu<"torchvision::deform_conv2d", decltype(deform_conv2d), deform_conv2d>(m);
+  register_or_cpu<"torchvision::_deform_conv2d_backward", decltype(deform_conv2d_backward), deform_conv2d_backward>(m);
 }
 
 }  // namespace

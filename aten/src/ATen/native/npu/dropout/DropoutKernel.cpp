@@ -1,9 +1,13 @@
 // Dropout as npu operators: masks of bits, or of bytes, drawn by the device from the generator's seed and offset.
 
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
+#include <ATen/native/npu/random/RandomArgs.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <NPUCustomFunctions.h>
 
@@ -23,9 +27,9 @@ void check_mask(const char* name, const Tensor& mask, int64_t least) {
 
 int64_t whole_blocks(int64_t n) { return (n + 127) / 128 * 128; }
 
-void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask) {
+void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask, std::optional<DrawPlace> from = {}) {
   if (mask.numel() == 0) return;
-  const DrawPlace place = next_place(mask.device());
+  const DrawPlace place = from.has_value() ? *from : next_place(mask.device());
   OpCommand cmd;
   cmd.Name(ir).Input(size).Input(Scalar(1. - p), kFloat).Input(IntArrayRef(place.seed)).Input(IntArrayRef(int64_t{0}));
   cmd.Input(IntArrayRef({0, place.offset})).Output(mask).Run();
@@ -88,6 +92,15 @@ Tensor npu_dropout_gen_mask(IntArrayRef size, double p, std::optional<ScalarType
   return mask;
 }
 
+Tensor npu_dropout_gen_mask_at(const Tensor& self, IntArrayRef size, double p, int64_t seed, int64_t offset,
+                               std::optional<bool> /*parallel*/, std::optional<bool> /*sync*/) {
+  DeviceOf guard(self);
+  TORCH_CHECK(p >= 0 && p <= 1, "_npu_dropout_gen_mask: dropout probability has to be between 0 and 1, but got ", p);
+  const Tensor mask = new_like(self, {whole_blocks(c10::multiply_integers(size)) / 8}, kByte);
+  if (!mask.is_meta()) draw("StatelessDropOutGenMask", size, p, mask, DrawPlace{seed, offset});
+  return mask;
+}
+
 // Without a tensor among the arguments the device alone decides: npu where none is given.
 Tensor npu_dropout_gen_mask_select(IntArrayRef size, double p, std::optional<ScalarType> dtype,
                                    std::optional<Layout> layout, std::optional<Device> device,
@@ -128,7 +141,12 @@ std::tuple<Tensor, Tensor, Tensor> npu_dropout_with_add_softmax(const Tensor& se
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   const Tensor mask = new_like(self, {whole_blocks(elements(self))}, kByte), soft = new_like(x1), y = new_like(self);
   if (!self.is_meta() && self.numel() > 0) {
-    draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
+    if (lacks("StatelessDropOutGenByteMask")) {
+      const Tensor bits = draw_bits(self, prob), place = at::arange(8, bits.options());
+      mask.copy_(at::bitwise_right_shift(bits.unsqueeze(-1), place).bitwise_and(1).reshape({-1}));
+    } else {
+      draw("StatelessDropOutGenByteMask", self.sizes(), prob, mask);
+    }
     OpCommand cmd;
     cmd.Name("AxpyWithSoftmaxAndDropOutDoMask").Input(x1).Input(self).Input(mask).Output(soft).Output(y);
     cmd.Attr("alpha", alpha.toDouble()).Attr("input_keep_prob", 1. - prob).Attr("axis", IntArrayRef(axis)).Run();

@@ -2,17 +2,20 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/native/TypeProperties.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/Fast.h>
-#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
-#include <ATen/native/npu/frame/inference/MetaRules.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -29,7 +32,10 @@ void issue_unary(const char* ir, const Tensor& self, const Tensor& result) {
 // Complex numbers have a real result.
 Tensor complex_to_real(const char* ir, const Tensor& self) {
   Tensor result = empty_preserved(self, toRealValueType(self.scalar_type()));
-  issue_unary(ir, self, result);
+  if (result.numel() == 0) return result;
+  const ScalarType compute = widened(self.scalar_type(), dtype_bit(kComplexHalf));
+  OpCommand cmd;
+  cmd.Name(ir).Elementwise().Compute(compute).Input(self).Output(result, toRealValueType(compute)).Run();
   return result;
 }
 
@@ -124,22 +130,27 @@ Scalar fill_value(const Tensor& value) {
 Tensor abs(const Tensor& self) {
   DeviceOf guard(self);
   if (self.is_complex()) return complex_to_real("Abs", self);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "abs_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Tensor result = empty_preserved(self, self.scalar_type());
-  issue_unary("Abs", self, result);
+  issue_unary(self.scalar_type() == kBool ? "Identity" : "Abs", self, result);
   return result;
 }
 
 Tensor& abs_out(const Tensor& self, Tensor& out) {
   DeviceOf guard(self);
   if (self.is_complex()) return give(npu::abs(self), out);
-  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt, "abs_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Out<meta_rules::unary, 1> op(out);
   op.meta(self);
   const ScalarType compute = op.compute_dtype();
   if (out.numel() > 0) {
     OpCommand cmd;
-    cmd.Name("Abs").Elementwise().Compute(compute).Input(self).Output(op.result(0), compute).Run();
+    cmd.Name(compute == kBool ? "Identity" : "Abs")
+        .Elementwise()
+        .Compute(compute)
+        .Input(self)
+        .Output(op.result(0), compute)
+        .Run();
   }
   op.finish();
   return out;
@@ -160,7 +171,10 @@ Tensor angle(const Tensor& self) {
   return result;
 }
 
-Tensor& angle_out(const Tensor& self, Tensor& out) { return give(npu::angle(self), out); }
+Tensor& angle_out(const Tensor& self, Tensor& out) {
+  check_overlap(out, self);
+  return give(npu::angle(self), out);
+}
 
 Tensor& conj_physical_out(const Tensor& self, Tensor& out) {
   DeviceOf guard(self);
@@ -186,7 +200,13 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
   DeviceOf guard(self);
   at::native::resize_output(mantissa, self.sizes());
   at::native::resize_output(exponent, self.sizes());
-  if (self.numel() > 0) {
+  check_overlap(mantissa, self);
+  check_overlap(exponent, self);
+  if (self.numel() > 0 && lacks("Frexp")) {
+    const auto [fraction, power] = composed::frexp(self);
+    mantissa.copy_(fraction);
+    exponent.copy_(power);
+  } else if (self.numel() > 0) {
     OpCommand cmd;
     cmd.Name("Frexp").Elementwise().Input(self).Output(mantissa).Output(exponent).Run();
   }
@@ -195,7 +215,16 @@ std::tuple<Tensor&, Tensor&> frexp_out(const Tensor& self, Tensor& mantissa, Ten
 
 namespace {
 
-Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Tensor& out) {
+struct two_reals_rule : TensorIteratorBase {
+  void meta(const Tensor& first, const Tensor& second) {
+    TensorIteratorConfig config;
+    config.check_all_same_dtype(false).add_borrowed_output(maybe_get_output());
+    build(config.add_borrowed_const_input(first).add_borrowed_const_input(second));
+  }
+};
+
+Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Tensor& out, DtypeMask wide = 0) {
+  const ScalarType compute = widened(first.scalar_type(), wide);
   TORCH_CHECK(first.scalar_type() == second.scalar_type(), "Expected object of scalar type ", first.scalar_type(),
               " but got scalar type ", second.scalar_type(), " for second argument");
   TORCH_CHECK(at::isFloatingType(first.scalar_type()),
@@ -203,11 +232,19 @@ Tensor& two_reals(const char* ir, const Tensor& first, const Tensor& second, Ten
               second.scalar_type());
   TORCH_CHECK(out.scalar_type() == toComplexType(first.scalar_type()), "Expected object of scalar type ",
               toComplexType(first.scalar_type()), " but got scalar type ", out.scalar_type(), " for argument 'out'");
-  at::native::resize_output(out, infer_size_dimvector(first.sizes(), second.sizes()));
-  if (out.numel() == 0) return out;
   DeviceOf guard(out);
+  Out<two_reals_rule, 1> op(out);
+  op.meta(first, second);
+  if (out.numel() == 0) return out;
   OpCommand cmd;
-  cmd.Name(ir).Input(first).Input(second).Output(out).Run();
+  cmd.Name(ir)
+      .Elementwise()
+      .Compute(compute)
+      .Input(first)
+      .Input(second)
+      .Output(op.result(0), toComplexType(compute))
+      .Run();
+  op.finish();
   return out;
 }
 
@@ -217,7 +254,12 @@ Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
   return two_reals("Complex", real, imag, out);
 }
 
-Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) { return two_reals("Polar", abs, angle, out); }
+Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) {
+  if (lacks("Polar") && abs.scalar_type() == angle.scalar_type() && at::isFloatingType(abs.scalar_type())) {
+    return two_reals("Complex", abs * at::cos(angle), abs * at::sin(angle), out);
+  }
+  return two_reals("Polar", abs, angle, out, dtype_bit(kHalf));
+}
 
 Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
   const Device device = common_device(condition, self, other);
@@ -241,15 +283,27 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
 Tensor& masked_fill_scalar_(Tensor& self, const Tensor& mask, const Scalar& value) {
   check_mask(self, mask);
   DeviceOf guard(self);
-  if (at::has_internal_overlap(self) == MemOverlap::Yes) {
+  const bool repeats = at::has_internal_overlap(self) == MemOverlap::Yes;
+  if (C10_UNLIKELY(repeats)) {
     TORCH_WARN(
         "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
         "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
   }
-  const Tensor expanded = mask.dim() == 0 && mask.is_cpu() ? mask.to(self.device()) : mask;
+  const Tensor here = mask.dim() == 0 && mask.is_cpu() ? mask.to(self.device()) : mask;
   TORCH_CHECK(is_expandable_to(mask.sizes(), self.sizes()), "The expanded size of the tensor (", self.sizes(),
               ") must match the existing size (", mask.sizes(), ")");
-  issue_masked_fill(self, expanded, value, self);
+  at::assert_no_partial_overlap(self, here);
+  if (C10_UNLIKELY(repeats)) {
+    // A place of memory is filled if any of the elements that share it is chosen.
+    Tensor chosen = here.expand(self.sizes());
+    for (int64_t d = self.dim() - 1; d >= 0; --d) {
+      if (self.stride(d) == 0 && self.size(d) > 1) chosen = chosen.any(d);
+    }
+    const Tensor place = without_repeats(self);
+    issue_masked_fill(place, chosen, value, place);
+    return self;
+  }
+  issue_masked_fill(self, here, value, self);
   return self;
 }
 
@@ -261,9 +315,8 @@ Tensor masked_fill_scalar(const Tensor& self, const Tensor& mask, const Scalar& 
   check_mask(self, mask);
   DeviceOf guard(self);
   const Tensor here = mask.is_cpu() ? mask.to(self.device()) : mask;
-  const DimVector sizes = infer_size_dimvector(self.sizes(), mask.sizes());
-  Tensor result = self.sizes() == IntArrayRef(sizes) ? empty_preserved(self, self.scalar_type())
-                                                     : empty_npu(sizes, self.scalar_type(), self.device());
+  // Contiguous, as upstream's own.
+  Tensor result = empty_npu(infer_size_dimvector(self.sizes(), mask.sizes()), self.scalar_type(), self.device());
   issue_masked_fill(self, here, value, result);
   return result;
 }
@@ -285,6 +338,10 @@ bool is_set_to(const Tensor& self, const Tensor& tensor) {
   return self.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
          self.storage_offset() == tensor.storage_offset() && self.sizes() == tensor.sizes() &&
          self.strides() == tensor.strides();
+}
+
+Tensor remainder_of_scalar(const Scalar& self, const Tensor& other) {
+  return at::remainder(at::native::wrapped_scalar_tensor(self), other);
 }
 
 }  // namespace at::native::npu

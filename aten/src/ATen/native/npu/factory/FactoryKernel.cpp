@@ -1,14 +1,18 @@
 // New tensors and their first contents.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -20,18 +24,19 @@ void check_factory(std::optional<Layout> layout, std::optional<bool> pin_memory)
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// The view with each place of an expanded tensor once: filling one is allowed, as on other devices.
-Tensor without_repeats(const Tensor& self) {
-  Tensor place = self;
-  for (int64_t d = self.dim() - 1; d >= 0; --d) {
-    if (self.stride(d) == 0 && self.size(d) > 1) place = place.select(d, 0);
-  }
-  return place;
+// The code of a number in one of the float8 types that CANN has no dtype for.
+Scalar code_of(const Scalar& value, ScalarType dtype) {
+  uint8_t code = 0;
+  write_scalar(value, dtype, &code);
+  return Scalar(static_cast<int64_t>(code));
 }
 
-// Fills memory of any strides with one value.
+// Fills memory of any strides with one value. Filling an expanded tensor is allowed, as on other devices.
 void fill_with(const Tensor& self, const Scalar& value) {
   if (self.numel() == 0) return;
+  if (C10_UNLIKELY(!has_acl_dtype(self.scalar_type()))) {
+    return fill_with(self.view(kByte), code_of(value, self.scalar_type()));
+  }
   if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) return fill_with(without_repeats(self), value);
   DeviceOf guard(self);
   OpCommand cmd;
@@ -100,7 +105,7 @@ Tensor& zero_(Tensor& self) {
     return self;
   }
   DeviceOf guard(self);
-  if (!self.is_contiguous() && !self.is_non_overlapping_and_dense()) {
+  if (!has_acl_dtype(self.scalar_type()) || (!self.is_contiguous() && !self.is_non_overlapping_and_dense())) {
     fill_with(self, 0);  // what it holds need not be made contiguous first
     return self;
   }
@@ -153,6 +158,8 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   if (steps == 0) return out;
   DeviceOf guard(out);
   const ScalarType wide = start.isComplex() || end.isComplex() ? kComplexDouble : kDouble;
+  if (lacks("LogSpace"))
+    return out.copy_(composed::logspace(start, end, steps, base, wide, out.device()).view(out.sizes()));
   OpCommand cmd;
   cmd.Name("LogSpace").Input(start, wide).Input(end, wide).Input(Scalar(steps), kLong).Input(Scalar(base), kDouble);
   cmd.Output(out).Run();
@@ -162,9 +169,15 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
 Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
   TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  check_dtype(out.scalar_type(), kDtypeCommon, "eye");
   out.resize_({n, m});
   if (out.numel() == 0) return out;
   DeviceOf guard(out);
+  if (!has_acl_dtype(out.scalar_type())) {
+    out.zero_();
+    out.diagonal().fill_(1);
+    return out;
+  }
   OpCommand cmd;
   cmd.Name("Eye").Output(out).Attr("num_rows", n).Attr("num_columns", m).Run();
   return out;
@@ -184,6 +197,14 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, std::optional<Scal
   check_factory(layout, pin_memory);
   const auto options = TensorOptions().dtype(kBool).device(resolve_device(device));
   return at::ones({row, col}, options).triu(offset).nonzero().t().contiguous().to(dtype.value_or(kLong));
+}
+
+Tensor efficientzerotensor(IntArrayRef size, std::optional<ScalarType> dtype, std::optional<Layout> /*layout*/,
+                           std::optional<Device> device, std::optional<bool> /*pin_memory*/) {
+  at::native::ZeroTensorAllocator allocator(resolve_device(device));
+  const auto keys = DispatchKeySet(DispatchKey::PrivateUse1).add(DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys,
+                                   dtype.value_or(typeMetaToScalarType(caffe2::TypeMeta::Make<float>())), std::nullopt);
 }
 
 }  // namespace at::native::npu

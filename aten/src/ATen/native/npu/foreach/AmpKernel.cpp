@@ -3,7 +3,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <NPUNativeFunctions.h>
 
@@ -20,6 +23,14 @@ void check_single(const char* op, const char* name, const Tensor& t, ScalarType 
 }
 
 void unscale(TensorList grads, const Tensor& found_inf, const Tensor& inv_scale) {
+  if (lacks("ForeachNonFiniteCheckAndUnscale")) {
+    for (const Tensor& grad : grads) {
+      const Tensor overflow = at::isfinite(grad).all().logical_not().to(kFloat);
+      found_inf.copy_(at::maximum(found_inf, overflow.reshape(found_inf.sizes())));
+      grad.mul_(inv_scale.reshape({}).to(grad.scalar_type()));
+    }
+    return;
+  }
   OpCommand cmd;
   cmd.Name("ForeachNonFiniteCheckAndUnscale");
   for (const Tensor& grad : grads) {

@@ -3,10 +3,11 @@
 // upstream's loop over the single operators for anything else.
 
 #include <ATen/native/ForeachUtils.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/ops/_foreach_add_native.h>
 #include <ATen/ops/_foreach_addcdiv_native.h>
 #include <ATen/ops/_foreach_addcmul_native.h>
@@ -56,6 +57,8 @@ bool uniform(Lists lists) {
   }
   return like.is_privateuseone();
 }
+
+bool has(const char* ir) { return !lacks(ir); }
 
 bool real(const Scalar& s) { return !s.isComplex(); }
 bool matches(TensorList self, ArrayRef<Scalar> numbers) {
@@ -173,32 +176,44 @@ void foreach_div_scalar_(TensorList self, const Scalar& scalar) {
 }
 
 Tensors foreach_add_scalars(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return functional("ForeachAddScalarList", {self}, scalars);
+  if (has("ForeachAddScalarList") && uniform({self}) && matches(self, scalars)) {
+    return functional("ForeachAddScalarList", {self}, scalars);
+  }
   return foreach_tensor_add_scalarlist_kernel_slow(self, scalars);
 }
 
 void foreach_add_scalars_(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return in_place("ForeachAddScalarList", {self}, scalars);
+  if (has("ForeachAddScalarList") && uniform({self}) && matches(self, scalars)) {
+    return in_place("ForeachAddScalarList", {self}, scalars);
+  }
   foreach_tensor_add_scalarlist_kernel_slow_(self, scalars);
 }
 
 Tensors foreach_mul_scalars(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return functional("ForeachMulScalarList", {self}, scalars);
+  if (has("ForeachMulScalarList") && uniform({self}) && matches(self, scalars)) {
+    return functional("ForeachMulScalarList", {self}, scalars);
+  }
   return foreach_tensor_mul_scalarlist_kernel_slow(self, scalars);
 }
 
 void foreach_mul_scalars_(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return in_place("ForeachMulScalarList", {self}, scalars);
+  if (has("ForeachMulScalarList") && uniform({self}) && matches(self, scalars)) {
+    return in_place("ForeachMulScalarList", {self}, scalars);
+  }
   foreach_tensor_mul_scalarlist_kernel_slow_(self, scalars);
 }
 
 Tensors foreach_div_scalars(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return functional("ForeachDivScalarList", {self}, scalars);
+  if (has("ForeachDivScalarList") && uniform({self}) && matches(self, scalars)) {
+    return functional("ForeachDivScalarList", {self}, scalars);
+  }
   return foreach_tensor_div_scalarlist_kernel_slow(self, scalars);
 }
 
 void foreach_div_scalars_(TensorList self, ArrayRef<Scalar> scalars) {
-  if (uniform({self}) && matches(self, scalars)) return in_place("ForeachDivScalarList", {self}, scalars);
+  if (has("ForeachDivScalarList") && uniform({self}) && matches(self, scalars)) {
+    return in_place("ForeachDivScalarList", {self}, scalars);
+  }
   foreach_tensor_div_scalarlist_kernel_slow_(self, scalars);
 }
 
@@ -223,12 +238,16 @@ void foreach_neg_(TensorList self) {
 }
 
 Tensors foreach_reciprocal(TensorList self) {
-  if (uniform({self})) return functional("ForeachReciprocal", {self}, {});
+  if (has("ForeachReciprocal") && uniform({self})) {
+    return functional("ForeachReciprocal", {self}, {});
+  }
   return foreach_tensor_reciprocal_slow(self);
 }
 
 void foreach_reciprocal_(TensorList self) {
-  if (uniform({self})) return in_place("ForeachReciprocal", {self}, {});
+  if (has("ForeachReciprocal") && uniform({self})) {
+    return in_place("ForeachReciprocal", {self}, {});
+  }
   foreach_tensor_reciprocal_slow_(self);
 }
 
@@ -243,7 +262,9 @@ void foreach_addcmul_scalar_(TensorList self, TensorList a, TensorList b, const 
 }
 
 void foreach_addcmul_scalars_(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {
-  if (uniform({self, a, b}) && matches(self, values)) return in_place("ForeachAddcmulScalarList", {self, a, b}, values);
+  if (has("ForeachAddcmulScalarList") && uniform({self, a, b}) && matches(self, values)) {
+    return in_place("ForeachAddcmulScalarList", {self, a, b}, values);
+  }
   foreach_tensor_addcmul_scalarlist_slow_(self, a, b, values);
 }
 
@@ -258,7 +279,9 @@ void foreach_addcdiv_scalar_(TensorList self, TensorList a, TensorList b, const 
 }
 
 void foreach_addcdiv_scalars_(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {
-  if (uniform({self, a, b}) && matches(self, values)) return in_place("ForeachAddcdivScalarList", {self, a, b}, values);
+  if (has("ForeachAddcdivScalarList") && uniform({self, a, b}) && matches(self, values)) {
+    return in_place("ForeachAddcdivScalarList", {self, a, b}, values);
+  }
   foreach_tensor_addcdiv_scalarlist_slow_(self, a, b, values);
 }
 
@@ -273,7 +296,7 @@ void foreach_lerp_scalar_(TensorList self, TensorList end, const Scalar& weight)
 }
 
 void foreach_zero_(TensorList self) {
-  if (!uniform({self})) {
+  if (!has("ForeachZeroInplace") || !uniform({self})) {
     return foreach_tensor_zero_slow_(self);
   }
   in_place("ForeachZeroInplace", {self}, {});

@@ -1,7 +1,7 @@
 // Casts between formats of device memory. What a format is: Note [Formats] in frame/layout/Format.h.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/ops/empty_like.h>
 #include <NPUCustomFunctions.h>
@@ -9,16 +9,17 @@
 
 namespace at::native::npu {
 
-Tensor npu_format_cast(const Tensor& self, int64_t acl_format) {
-  return self.is_meta() ? at::empty_like(self, MemoryFormat::Contiguous) : in_format(self, acl_format);
+Tensor npu_format_cast(const Tensor& self, int64_t acl_format, std::optional<int64_t> customize_dtype) {
+  if (self.is_meta()) return at::empty_like(self, MemoryFormat::Contiguous);
+  return in_format(self, acl_format, block_for(self, acl_format, customize_dtype));
 }
 
-Tensor npu_format_cast_like(const Tensor& self, const Tensor& dst) {
-  return npu_format_cast(self, self.is_meta() ? 0 : format_of(dst));
+Tensor npu_format_cast_like(const Tensor& self, const Tensor& dst, std::optional<int64_t> customize_dtype) {
+  return npu_format_cast(self, self.is_meta() ? 0 : format_of(dst), customize_dtype);
 }
 
-Tensor& npu_format_cast_(Tensor& self, int64_t acl_format) {
-  if (!self.is_meta()) change_format(self, acl_format);
+Tensor& npu_format_cast_(Tensor& self, int64_t acl_format, std::optional<int64_t> customize_dtype) {
+  if (!self.is_meta()) change_format(self, acl_format, block_for(self, acl_format, customize_dtype));
   return self;
 }
 
@@ -32,7 +33,7 @@ Tensor& npu_set_(Tensor& self, Storage source, int64_t storage_offset, int64_t n
   // A list that is not given arrives empty: contiguous strides then.
   self.set_(std::move(source), storage_offset, size,
             stride.empty() ? IntArrayRef(c10::contiguous_strides(size)) : stride);
-  if (!self.is_meta() && format_of(self) != npu_format) change_format(self, npu_format);
+  if (!self.is_meta()) change_format(self, npu_format, block_for(self, npu_format, std::nullopt));
   return self;
 }
 

@@ -4,16 +4,19 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexingUtils.h>
-#include <ATen/native/npu/index/IndexArgs.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/HostScalar.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/HostScalar.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/index/IndexArgs.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
@@ -33,7 +36,9 @@ struct IndexList {
   DimVector flags;
   DimVector broadcast;  // shape of the index tensors together
   DimVector shape;      // shape of the indexed values
+  DimVector source;     // the dimension of self that each of theirs is, or kIndexed
 };
+constexpr int64_t kIndexed = -1;
 
 IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
@@ -57,7 +62,10 @@ IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
   const bool together = at::native::hasContiguousSubspace(expanded);
   bool placed = false;
   const auto place = [&] {
-    if (!placed) list.shape.append(list.broadcast.begin(), list.broadcast.end());
+    if (!placed) {
+      list.shape.append(list.broadcast.begin(), list.broadcast.end());
+      list.source.append(list.broadcast.size(), kIndexed);
+    }
     placed = true;
   };
   if (!together) place();
@@ -67,9 +75,63 @@ IndexList index_list(const Tensor& self, IOptTensorListRef indices) {
       place();
     } else {
       list.shape.push_back(self.size(d));
+      list.source.push_back(d);
     }
   }
   return list;
+}
+
+// The rule of indexing: strides as if the indexed dimensions of self were expanded.
+struct index_rule : TensorIteratorBase {
+  void meta(const Tensor& self, const IndexList& list) {
+    DimVector strides;
+    for (const int64_t d : list.source) strides.push_back(d == kIndexed ? 0 : self.stride(d));
+    TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).check_all_same_dtype(false);
+    config.declare_static_dtype_and_device(self.scalar_type(), self.device());
+    config.add_owned_output(Tensor()).add_owned_const_input(alias(self, list.shape, strides, self.storage_offset()));
+    for (const Tensor& t : list.tensors) {
+      const Tensor index = t.expand(list.broadcast);
+      DimVector steps;
+      size_t k = 0;
+      for (const int64_t d : list.source) steps.push_back(d == kIndexed ? index.stride(k++) : 0);
+      config.add_owned_const_input(alias(index, list.shape, steps, index.storage_offset()));
+    }
+    build(config);
+  }
+};
+
+Tensor empty_indexed(const Tensor& self, const IndexList& list) {
+  const auto contiguous = [](const Tensor& t) { return t.is_contiguous(); };
+  if (self.is_contiguous() && std::all_of(list.tensors.begin(), list.tensors.end(), contiguous)) {
+    return empty_npu(list.shape, self.scalar_type(), self.device());
+  }
+  Functional<index_rule, 1> op;
+  op.meta(self, list);
+  return op.take();
+}
+
+// Dimensions of self in the order in which the result's lie in memory, so that the operator gives them in this order;
+// none if there is no such order.
+DimVector indexed_order(const IndexList& list, IntArrayRef order) {
+  DimVector dims;
+  int64_t last = -1;  // of the result's dimensions that come from the index tensors
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int64_t source = list.source[order[i]];
+    if (source != kIndexed) {
+      dims.push_back(source);
+      continue;
+    }
+    if (last == -1) {
+      for (size_t d = 0; d < list.flags.size(); ++d) {
+        if (list.flags[d] != 0) dims.push_back(static_cast<int64_t>(d));
+      }
+    } else if (order[i] != last + 1 || order[i - 1] != last) {
+      return {};
+    }
+    last = order[i];
+  }
+  return dims;
 }
 
 // Index tensors reach the operator in one shape.
@@ -85,9 +147,20 @@ void issue_index(const Tensor& self, const IndexList& list, const Tensor& result
     return;
   }
   OpCommand cmd;
-  cmd.Name("Index").Input(self).Input(list.flags).Input(list.flags);
+  const bool turned = !result.is_contiguous() && is_dense(result);
+  const DimVector order = turned ? memory_order(result.sizes(), result.strides()) : DimVector();
+  const DimVector dims = turned ? indexed_order(list, order) : DimVector();
+  if (dims.empty()) {
+    cmd.Name("Index").Input(self).Input(list.flags).Input(list.flags);
+    add_indices(cmd, list);
+    cmd.Output(result).Run();
+    return;
+  }
+  DimVector flags;
+  for (const int64_t d : dims) flags.push_back(list.flags[d]);
+  cmd.Name("Index").Input(self.permute(dims)).Input(flags).Input(flags);
   add_indices(cmd, list);
-  cmd.Output(result).Run();
+  cmd.Output(result.permute(order)).Run();
 }
 
 // The sum casts the mask to int64, eight times its memory: a large one is taken in parts.
@@ -122,7 +195,7 @@ void refuse_indices(const Tensor& self, int64_t dim, const Tensor& index, bool i
 Tensor index(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   DeviceOf guard(self);
   const IndexList list = index_list(self, indices);
-  Tensor result = empty_npu(list.shape, self.scalar_type(), self.device());
+  const Tensor result = empty_indexed(self, list);
   issue_index(self, list, result);
   return result;
 }
@@ -140,6 +213,26 @@ Tensor& index_out(const Tensor& self, const c10::List<std::optional<Tensor>>& in
   return out;
 }
 
+namespace {
+
+// Into an expanded tensor: where its elements lie among the places of its memory is indexed, and the places are
+// written.
+Tensor& index_put_repeats(Tensor& self, const IndexList& list, const Tensor& values, bool accumulate) {
+  Tensor places = without_repeats(self);
+  const Tensor once = places.clone(MemoryFormat::Contiguous);
+  Tensor positions = at::arange(once.numel(), self.options().dtype(kLong)).view(once.sizes());
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) positions = positions.unsqueeze(d);
+  }
+  const Tensor picked = empty_npu(list.shape, kLong, self.device());
+  issue_index(positions.expand(self.sizes()), list, picked);
+  once.view({-1}).index_put_({picked}, values, accumulate);
+  places.copy_(once);
+  return self;
+}
+
+}  // namespace
+
 Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
                          bool accumulate, bool /*unsafe*/) {
   TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()), "too many indices for tensor of dimension ",
@@ -150,7 +243,8 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
               self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
   check_dtype(self.scalar_type(), kDtypeCommon, "index_put");
   DeviceOf guard(self);
-  if (at::has_internal_overlap(self) == MemOverlap::Yes) {
+  const bool repeats = at::has_internal_overlap(self) == MemOverlap::Yes;
+  if (C10_UNLIKELY(repeats)) {
     TORCH_WARN(
         "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
         "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
@@ -183,6 +277,7 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
     if (accumulate) return self.add_(values);
     return self.copy_(values);
   }
+  if (C10_UNLIKELY(repeats)) return index_put_repeats(self, list, values, accumulate);
   OpCommand cmd;
   cmd.Name("IndexPutV2").Input(self);
   if (by_value) {
@@ -233,14 +328,39 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   return give(npu::index_select(self, dim, index), out);
 }
 
+namespace {
+
+// Of an expanded tensor: every place that one of the chosen slices lies in.
+Tensor& index_fill_repeats(Tensor& self, int64_t dim, const Tensor& index, const Scalar& value) {
+  Tensor place = without_repeats(self), chosen = at::zeros({self.size(dim)}, self.options().dtype(kBool));
+  chosen.index_fill_(0, index, 1);
+  const bool shared = self.stride(dim) == 0 && self.size(dim) > 1;
+  int64_t behind = 0;  // dimensions of `place` after `dim`
+  for (int64_t d = dim + 1; d < self.dim(); ++d) behind += self.stride(d) == 0 && self.size(d) > 1 ? 0 : 1;
+  DimVector sizes(shared ? 0 : 1 + behind, 1);
+  if (!shared) sizes[0] = self.size(dim);
+  place.masked_fill_(shared ? chosen.any() : chosen.view(sizes), value);
+  return self;
+}
+
+}  // namespace
+
 Tensor& index_fill_scalar_(Tensor& self, int64_t dim, const Tensor& index, const Scalar& value) {
+  check_dtype(self.scalar_type(), kDtypeCommon, "index_fill");
   check_same_device(self, index);
   check_index_vector("index_fill_", index);
   TORCH_CHECK(self.is_complex() || !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  at::assert_no_overlap(self, index);
   if (self.numel() == 0) refuse_indices(self, dim, index);
-  if (self.numel() == 0 || index.numel() == 0) return self;
   DeviceOf guard(self);
+  if (C10_UNLIKELY(at::has_internal_overlap(self) == MemOverlap::Yes)) {
+    TORCH_WARN(
+        "Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+        "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
+    return index_fill_repeats(self, wrapped(self, dim), index, value);
+  }
+  if (self.numel() == 0 || index.numel() == 0) return self;
   OpCommand cmd;
   cmd.Name("IndexFill").Input(self).Input(index).Input(value, self.scalar_type()).Output(self);
   cmd.Attr("dim", wrapped(self, dim)).Run();
@@ -266,9 +386,16 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   return out;
 }
 
+// One coordinate after the other in memory, as the CPU's.
 Tensor nonzero(const Tensor& self) {
-  Tensor result = empty_npu({0}, kLong, self.device());
-  return npu::nonzero_out(self, result);
+  DeviceOf guard(self);
+  const int64_t count = count_true(self.scalar_type() == kBool ? self : self.ne(0));
+  const Tensor coordinates = empty_npu({self.dim(), count}, kLong, self.device());
+  if (coordinates.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("NonZero").Input(self).Output(coordinates).Attr("transpose", true).Run();
+  }
+  return coordinates.t();
 }
 
 Tensor masked_select(const Tensor& self, const Tensor& mask) {
@@ -294,7 +421,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
 }
 
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
-  check_dtype(self.scalar_type(), kDtypeCommon, "masked_scatter");
+  check_dtype(self.scalar_type(), kDtypeCommon & ~dtype_bit(kComplexHalf), "masked_scatter");
   check_same_device(self, mask);
   check_same_device(self, source);
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
@@ -320,6 +447,7 @@ Tensor take(const Tensor& self, const Tensor& index) {
   DeviceOf guard(self);
   Tensor result = empty_npu(index.sizes(), self.scalar_type(), self.device());
   if (result.numel() == 0) return result;
+  if (lacks("Take")) return composed::take(self, index);
   OpCommand cmd;
   cmd.Name("Take").Input(self).Input(index).Output(result).Run();
   return result;
@@ -339,6 +467,7 @@ Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
 Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   check_same_device(self, index);
   check_same_device(self, source);
+  check_dtype(self.scalar_type(), kDtypeCommon & ~dtype_bit(kComplexHalf), "put_");
   TORCH_CHECK(index.scalar_type() == kLong || index.scalar_type() == kInt,
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
@@ -354,6 +483,9 @@ Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   if (index.numel() == 0) return self;
   DeviceOf guard(self);
   at::assert_no_internal_overlap(self);
+  at::assert_no_overlap(self, index);
+  at::assert_no_overlap(self, source);
+  if (lacks("Put")) return self.copy_(composed::put(self, index, source, accumulate));
   OpCommand cmd;
   cmd.Name("Put").Input(self).Input(index).Input(source).Output(self).Attr("accumulate", accumulate).Run();
   return self;
@@ -363,6 +495,7 @@ Tensor unfold_backward(const Tensor& grad_in, IntArrayRef input_sizes, int64_t d
   DeviceOf guard(grad_in);
   Tensor result = empty_npu(input_sizes, grad_in.scalar_type(), grad_in.device());
   if (result.numel() == 0) return result;
+  if (lacks("UnfoldGrad")) return composed::unfold_backward(grad_in, input_sizes, wrapped(result, dim), size, step);
   OpCommand cmd;
   cmd.Name("UnfoldGrad").Input(grad_in).Input(input_sizes).Output(result).Attr("dim", wrapped(result, dim));
   cmd.Attr("size", size).Attr("step", step).Run();
@@ -384,13 +517,24 @@ Tensor nonzero_static(const Tensor& self, int64_t size, int64_t fill_value) {
   return result;
 }
 
+namespace {
+
+// The host waits for the sum, and learns on the occasion whether all are counts.
+int64_t count_repeats(const Tensor& repeats) {
+  if (repeats.numel() == 0) return 0;
+  const Tensor facts = at::stack({repeats.min().to(kLong), at::sum(repeats, kLong)}).cpu();
+  const int64_t* numbers = facts.const_data_ptr<int64_t>();
+  TORCH_CHECK(numbers[0] >= 0, "repeats can not be negative");
+  return numbers[1];
+}
+
+}  // namespace
+
 Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == kLong || repeats.scalar_type() == kInt, "repeats has to be Long or Int tensor");
   DeviceOf guard(repeats);
-  const int64_t count =
-      output_size.has_value() ? *output_size : (repeats.numel() == 0 ? 0 : at::sum(repeats, kLong).item<int64_t>());
-  TORCH_CHECK(count >= 0, "repeats can not be negative");
+  const int64_t count = output_size.has_value() ? *output_size : count_repeats(repeats);
   Tensor result = empty_npu({count}, repeats.scalar_type(), repeats.device());
   if (count == 0) return result;
   OpCommand cmd;

@@ -2,11 +2,11 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/LinearAlgebraUtils.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {

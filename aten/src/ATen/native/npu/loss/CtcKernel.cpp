@@ -1,9 +1,9 @@
 // Connectionist temporal classification. Shapes depend on the lengths, so those are wanted on the host.
 
 #include <ATen/TensorUtils.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <NPUNativeFunctions.h>
 
 #include <algorithm>

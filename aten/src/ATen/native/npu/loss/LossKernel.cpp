@@ -1,13 +1,18 @@
 // Losses that are not one entry of the operator table: those whose result is either element-wise or a single value.
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/npu/NnArgs.h>
-#include <ATen/native/npu/VisionArgs.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/inference/MetaRules.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Numbers.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/loss/LossArgs.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>
 
@@ -34,9 +39,17 @@ struct Pair {
 
 using AddAttrs = std::function<void(OpCommand&)>;
 
+// Of each element as the operands lie.
 Tensor loss_result(const Pair& p, int64_t reduction) {
-  return reduction == Reduction::None ? empty_as(p.input)
-                                      : empty_npu(IntArrayRef{}, p.input.scalar_type(), p.input.device());
+  if (reduction != Reduction::None) return empty_npu(IntArrayRef{}, p.input.scalar_type(), p.input.device());
+  Functional<meta_rules::binary, 1> op;
+  op.meta(p.input, p.target);
+  return op.take();
+}
+
+OpCommand& start_loss(OpCommand& cmd, const char* ir, int64_t reduction) {
+  cmd.Name(ir);
+  return reduction == Reduction::None ? cmd.Elementwise() : cmd;
 }
 
 void issue_loss(const char* ir, const Pair& p, int64_t reduction, const Tensor& result, const AddAttrs& attrs) {
@@ -46,7 +59,8 @@ void issue_loss(const char* ir, const Pair& p, int64_t reduction, const Tensor& 
     return;
   }
   OpCommand cmd;
-  cmd.Name(ir).Input(p.input).Input(p.target).Output(result).Attr("reduction", reduction_name(reduction));
+  start_loss(cmd, ir, reduction).Input(p.input).Input(p.target).Output(result);
+  cmd.Attr("reduction", reduction_name(reduction));
   attrs(cmd);
   cmd.Run();
 }
@@ -171,15 +185,20 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
 
 Tensor smooth_l1_loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.loss())) return composed::smooth_l1_loss(self, target, reduction, beta);
   return elementwise_loss("smooth_l1_loss", sigma.loss(), self, target, reduction, sigma.add);
 }
 Tensor& smooth_l1_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, double beta, Tensor& out) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.loss())) return give(composed::smooth_l1_loss(self, target, reduction, beta), out);
   return elementwise_loss_out("smooth_l1_loss", sigma.loss(), self, target, reduction, out, sigma.add);
 }
 Tensor& smooth_l1_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
                                     int64_t reduction, double beta, Tensor& grad_input) {
   const Sigma sigma(self, target, beta);
+  if (lacks(sigma.grad())) {
+    return give(composed::smooth_l1_loss_backward(grad_output, self, target, reduction, beta), grad_input);
+  }
   return elementwise_grad_out(sigma.grad(), grad_output, self, target, reduction, grad_input, sigma.add);
 }
 
@@ -188,6 +207,7 @@ Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, d
   const ScalarType type = at::result_type(self, target);
   TORCH_CHECK(canCast(type, self.scalar_type()), "result type ", type, " can't be cast to the desired output type ",
               self.scalar_type());
+  if (lacks("HuberLoss")) return composed::huber_loss(self, target, reduction, delta);
   return cast(elementwise_loss("huber_loss", "HuberLoss", self, target, reduction, number(delta)), self.scalar_type());
 }
 Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
@@ -195,6 +215,9 @@ Tensor& huber_loss_backward_out(const Tensor& grad_output, const Tensor& self, c
   for (const Tensor* t : {&target, &grad_output}) {
     TORCH_CHECK(t->scalar_type() == self.scalar_type(), "Found dtype ", t->scalar_type(), " but expected ",
                 self.scalar_type());
+  }
+  if (lacks("HuberLossGrad")) {
+    return give(composed::huber_loss_backward(grad_output, self, target, reduction, delta), grad_input);
   }
   return elementwise_grad_out("HuberLossGrad", grad_output, self, target, reduction, grad_input, number(delta));
 }
@@ -206,7 +229,7 @@ Tensor binary_cross_entropy(const Tensor& self, const Tensor& target, const std:
   const Pair p(self, target);
   const Tensor result = loss_result(p, reduction);
   OpCommand cmd;
-  cmd.Name("BinaryCrossEntropy").Input(p.input).Input(p.target);
+  start_loss(cmd, "BinaryCrossEntropy", reduction).Input(p.input).Input(p.target);
   add_weight(cmd, weight, p);
   cmd.Output(result).Attr("reduction", reduction_name(reduction)).Run();
   return result;
@@ -217,9 +240,10 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output, const Tensor& se
   DeviceOf guard(self);
   check_probabilities(self, target);
   const Pair p(self, target);
-  const Tensor dx = empty_as(p.input);
+  const Tensor dx = empty_preserved(p.input, p.input.scalar_type());
   OpCommand cmd;
-  cmd.Name("BinaryCrossEntropyGrad").Input(p.input).Input(p.target).Input(grad_output);
+  cmd.Name("BinaryCrossEntropyGrad").Elementwise().Input(p.input).Input(p.target);
+  cmd.Input(grad_output.expand(p.input.sizes()));
   add_weight(cmd, weight, p);
   cmd.Output(dx).Attr("reduction", reduction_name(reduction)).Run();
   return dx;

@@ -2,12 +2,14 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
 #include <NPUNativeFunctions.h>
@@ -30,6 +32,7 @@ Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Sc
 
 Tensor& addr_out(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha,
                  Tensor& out) {
+  check_overlap(out, self, vec1, vec2);
   return give(npu::addr(self, vec1, vec2, beta, alpha), out);
 }
 
@@ -39,7 +42,7 @@ Tensor& addr_(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar
   TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
   TORCH_CHECK(self.size(0) == vec1.size(0) && self.size(1) == vec2.size(0), "size mismatch, input: ", self.sizes(),
               ", v1: ", vec1.sizes(), ", v2: ", vec2.sizes());
-  at::assert_no_internal_overlap(self);
+  check_overlap(self, vec1, vec2);
   return give(npu::addr(self, vec1, vec2, beta, alpha), self);
 }
 
@@ -62,6 +65,7 @@ Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, cons
                   Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.dtype(), ", but got ",
               out.dtype(), " instead");
+  check_overlap(out, self);
   const Tensor result = npu::addmv(self, mat, vec, beta, alpha);
   out.resize_(result.sizes());
   return out.copy_(result);
@@ -78,6 +82,9 @@ Tensor dot(const Tensor& self, const Tensor& other) {
               " elements respectively");
   TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ", self.device(),
               ", ", other.device());
+  if (C10_UNLIKELY(self._is_zerotensor() || other._is_zerotensor())) {
+    return at::_efficientzerotensor(IntArrayRef(), self.options());
+  }
   const Tensor y = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) {
     y.zero_();
@@ -89,7 +96,39 @@ Tensor dot(const Tensor& self, const Tensor& other) {
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {
-  return npu::dot(self.is_complex() ? self.conj().resolve_conj() : self, other);
+  return npu::dot(self.is_complex() && !self._is_zerotensor() ? self.conj().resolve_conj() : self, other);
+}
+
+// The sum of products over the batch is one product of matrices that lie side by side.
+Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  DeviceOf guard(self);
+  TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(batch1.size(0) == batch2.size(0), "batch1 and batch2 must have same number of batches, got ",
+              batch1.size(0), " and ", batch2.size(0));
+  TORCH_CHECK(batch1.size(2) == batch2.size(1), "Incompatible matrix sizes for bmm (", batch1.size(1), "x",
+              batch1.size(2), " and ", batch2.size(1), "x", batch2.size(2), ")");
+  const int64_t rows = batch1.size(1), columns = batch2.size(2);
+  const Tensor start = *at::expand_size(self, {rows, columns}, "addbmm");
+  return at::addmm(start, batch1.transpose(0, 1).reshape({rows, -1}), batch2.reshape({-1, columns}), beta, alpha);
+}
+
+Tensor& addbmm_(Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta, const Scalar& alpha) {
+  return give(npu::addbmm(self, batch1, batch2, beta, alpha), self);
+}
+
+Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                   const Scalar& alpha, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "addbmm: expected out to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type());
+  check_overlap(out, self);
+  return give(npu::addbmm(self, batch1, batch2, beta, alpha), out);
+}
+
+Tensor& addmm_activation_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                             const Scalar& alpha, bool use_gelu, Tensor& out) {
+  const Tensor sum = at::addmm(self, mat1, mat2, beta, alpha);
+  return give(use_gelu ? at::gelu(sum) : at::relu(sum), out);
 }
 
 }  // namespace at::native::npu

@@ -3,10 +3,10 @@
 #include <ATen/AccumulateType.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/layer_norm.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -130,6 +130,8 @@ Triple batch_norm(const Tensor& input, const std::optional<Tensor>& weight, cons
                   double momentum, double eps) {
   DeviceOf guard(input);
   TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input of at least 2 dimensions, got ", input.sizes());
+  TORCH_CHECK(!training || input.numel() > 0,
+              "input tensor must have at least one element, but got input_sizes = ", input.sizes());
   check_parameters("batch_norm", input, weight, bias);
   check_parameter("batch_norm", "running_mean", input, running_mean);
   check_parameter("batch_norm", "running_var", input, running_var);

@@ -1,9 +1,12 @@
 // Fused optimizer steps (torch.optim with fused=True): one command updates every parameter. A parameter and what
 // belongs to it lie in one order of memory; the optimizers hand over lists of one dtype and device.
 
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/inference/Composed.h>
+#include <ATen/ops/full.h>
 #include <NPUNativeFunctions.h>
 
 #include <initializer_list>
@@ -43,6 +46,12 @@ void add_scaler(OpCommand& cmd, const OptionalTensor& grad_scale, const Optional
 struct Rate {
   double value = 0;
   Tensor tensor;
+
+  // As a tensor of one element of the dtype that steps are computed in.
+  Tensor on(const Tensor& param) const {
+    const auto options = param.options().dtype(wide_type(param.scalar_type()));
+    return tensor.defined() ? tensor.reshape({}).to(options) : at::full({}, value, options);
+  }
 };
 
 void add_rate(OpCommand& cmd, const Rate& lr) {
@@ -60,6 +69,10 @@ void sgd(TensorList params, TensorList grads, TensorList momenta, double weight_
   TORCH_CHECK(!with_momentum || momenta.size() == params.size(), "_fused_sgd_: a momentum buffer is missing");
   if (with_momentum) check("_fused_sgd_", {params, momenta});
   DeviceOf guard(params[0]);
+  if (lacks("FusedSgd")) {
+    return composed::sgd(params, grads, momenta, weight_decay, momentum, lr.on(params[0]), dampening, nesterov,
+                         maximize, is_first_step, grad_scale, found_inf);
+  }
   OpCommand cmd;
   cmd.Name("FusedSgd");
   add_lists(cmd, {params, grads, momenta}, false);
@@ -84,6 +97,10 @@ void adam(const char* name, bool decoupled, TensorList params, TensorList grads,
   TORCH_CHECK(!amsgrad || maxima.size() == params.size(), name, ": a buffer of maxima is missing");
   if (amsgrad) check(name, {params, maxima});
   DeviceOf guard(params[0]);
+  if (lacks("FusedAdam")) {
+    return composed::adam(decoupled, params, grads, exp_avgs, exp_avg_sqs, maxima, steps, lr.on(params[0]), beta1,
+                          beta2, weight_decay, eps, maximize, grad_scale, found_inf);
+  }
   OpCommand cmd;
   cmd.Name("FusedAdam");
   add_lists(cmd, {params, grads, exp_avgs, exp_avg_sqs, maxima, steps}, false);

@@ -1,9 +1,9 @@
 // Quantization-aware training: the observer and fake quantization in one operator, whose buffers get their sizes on the
 // first call.
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <NPUNativeFunctions.h>
 
 #include <limits>

@@ -1,10 +1,10 @@
 // Numbers to codes and back. Upstream's functions check arguments, make the result and its quantizer, and call the
 // device's part through dispatch stubs, registered at the end.
 
-#include <ATen/native/npu/quantization/Quantized.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/quantization/Quantized.h>
 #include <ATen/native/quantized/AffineQuantizer.h>
 #include <ATen/ops/_empty_affine_quantized.h>
 #include <ATen/ops/_empty_affine_quantized_native.h>

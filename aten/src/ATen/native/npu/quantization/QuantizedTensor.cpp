@@ -1,9 +1,9 @@
 // What quantized npu tensors can do: be made, copied, viewed, compared and asked for their codes and quantizer. All of
 // it moves codes; every other operator says that it has no kernel for them.
 
-#include <ATen/native/npu/quantization/Quantized.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/quantization/Quantized.h>
 #include <ATen/ops/_empty_affine_quantized_native.h>
 #include <ATen/ops/_empty_per_channel_affine_quantized_native.h>
 #include <ATen/ops/_reshape_alias_native.h>

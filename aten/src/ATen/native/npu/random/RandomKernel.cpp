@@ -2,18 +2,24 @@
 // the numbers, so a draw is reproducible whatever the device was doing.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Generator.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/DistributionTemplates.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/rand.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 #include <NPUNativeFunctions.h>
+#include <c10/util/BFloat16-math.h>
 
 #include <cmath>
 #include <limits>
@@ -84,6 +90,139 @@ void check_bounded(const Tensor& self) {
 
 void check_float(const Tensor& self, const char* name) { check_dtype(self.scalar_type(), kDtypeFloat, name); }
 
+ScalarType full_precision(ScalarType type) {
+  if (type == kComplexHalf) return kComplexFloat;
+  return isReducedFloatingType(type) ? kFloat : type;
+}
+
+// A half's few bits are those of the result, not of the numbers it is computed from: those are drawn and transformed in
+// fp32, and rounded once.
+template <class Fill>
+Tensor& in_full_precision(Tensor& self, const Fill& fill) {
+  if (self.numel() == 0) return self;
+  const ScalarType type = full_precision(self.scalar_type());
+  if (type == self.scalar_type()) {
+    fill(self);
+    return self;
+  }
+  Tensor wide = empty_as(self, type);
+  fill(wide);
+  return self.copy_(wide);
+}
+
+// The largest number of a floating type below `limit`.
+double largest_below(double limit, ScalarType type) {
+  const auto below = [limit](auto number) {
+    using T = decltype(number);
+    return static_cast<double>(number) < limit ? static_cast<double>(number)
+                                               : static_cast<double>(std::nextafter(number, T(-INFINITY)));
+  };
+  if (type == kHalf) return below(c10::Half(static_cast<float>(limit)));
+  if (type == kBFloat16) return below(c10::BFloat16(static_cast<float>(limit)));
+  return type == kFloat ? below(static_cast<float>(limit)) : below(limit);
+}
+
+double smallest_positive(ScalarType type) {
+  return type == kHalf ? static_cast<double>(std::numeric_limits<c10::Half>::denorm_min())
+                       : static_cast<double>(std::numeric_limits<float>::min());
+}
+
+void draw_normal(const Tensor& self, double mean, double std, const std::optional<Generator>& generator) {
+  Tensor numbers = self.is_complex() ? at::view_as_real(self) : self;
+  draw("StatelessRandomNormalV2", numbers, generator);
+  if (self.is_complex()) std /= std::sqrt(2.0);
+  if (std != 1) numbers.mul_(std);
+  if (mean != 0) numbers.add_(mean);
+}
+
+// What upstream's templates call once they have checked the arguments; the generator's type is theirs to name.
+template <class RNG>
+struct Uniform {
+  void operator()(TensorIteratorBase& iter, double from, double to, const std::optional<Generator>& generator) {
+    Tensor self = iter.tensor(0);
+    in_full_precision(self, [&](Tensor& wide) {
+      draw("StatelessRandomUniformV2", wide, generator);
+      if (to - from != 1) wide.mul_(to - from);
+      if (from != 0) wide.add_(from);
+      // Rounding may reach `to`, which the range excludes.
+      const double last = largest_below(to, self.scalar_type());
+      const bool exact = from == 0 && !isReducedFloatingType(self.scalar_type());
+      if (!exact && from <= last) wide.clamp_max_(last);
+    });
+  }
+};
+
+template <class RNG>
+struct Integers {
+  void operator()(TensorIteratorBase& iter, uint64_t range, int64_t from, const std::optional<Generator>& generator) {
+    draw_integers(iter.tensor(0), from, static_cast<int64_t>(static_cast<uint64_t>(from) + range), generator);
+  }
+  // All of 64 bits.
+  void operator()(TensorIteratorBase& iter, const std::optional<Generator>& generator) {
+    draw_integers(iter.tensor(0), 0, 0, generator);
+  }
+};
+
+template <class RNG>
+struct Exponential {
+  void operator()(TensorIteratorBase& iter, double lambda, const std::optional<Generator>& generator) {
+    Tensor self = iter.tensor(0);
+    TORCH_CHECK(isFloatingType(self.scalar_type()),
+                "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
+                "you specified ",
+                self.dtype());
+    in_full_precision(self, [&](Tensor& wide) {
+      draw("StatelessRandomUniformV2", wide, generator);
+      wide.neg_().log1p_().mul_(-1.0 / lambda);
+      // log1p(-0) is 0, which the distribution's support excludes.
+      if (std::isfinite(lambda)) wide.clamp_min_(smallest_positive(self.scalar_type()));
+    });
+  }
+};
+
+template <class RNG>
+struct Geometric {
+  void operator()(TensorIteratorBase& iter, double p, const std::optional<Generator>& generator) {
+    const Tensor& self = iter.tensor(0);
+    check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "geometric");
+    const Tensor u = empty_as(self, kDouble);
+    draw("StatelessRandomUniformV2", u, generator);
+    self.copy_(u.neg_().log1p_().mul_(1.0 / std::log1p(-p)).floor_().add_(1));
+  }
+};
+
+template <class RNG>
+struct Cauchy {
+  void operator()(TensorIteratorBase& iter, double median, double sigma, const std::optional<Generator>& generator) {
+    constexpr double pi = 3.141592653589793;
+    Tensor self = iter.tensor(0);
+    in_full_precision(self, [&](Tensor& wide) {
+      draw("StatelessRandomUniformV2", wide, generator);
+      wide.sub_(0.5).mul_(pi).tan_().mul_(sigma).add_(median);
+    });
+  }
+};
+
+template <class RNG>
+struct LogNormal {
+  void operator()(TensorIteratorBase& iter, double mean, double std, const std::optional<Generator>& generator) {
+    Tensor self = iter.tensor(0);
+    check_float(self, "log_normal");
+    in_full_precision(self, [&](Tensor& wide) {
+      draw_normal(wide, mean, std, generator);
+      wide.exp_();
+    });
+  }
+};
+
+template <class RNG>
+struct BernoulliOfOne {
+  void operator()(const Tensor& self, double p, const std::optional<Generator>& generator) {
+    check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt | kDtypeBool, "bernoulli_scalar");
+    draw_bernoulli(self, p, generator);
+  }
+};
+
 // The largest integer up to which a floating type holds every integer.
 int64_t mantissa_limit(ScalarType type) {
   switch (type) {
@@ -124,44 +263,26 @@ int64_t largest(ScalarType type) {
 
 Tensor& uniform_(Tensor& self, double from, double to, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  if (self.is_complex()) {
-    at::view_as_real(self).uniform_(from, to, generator);
-    return self;
-  }
-  check_float(self, "check_uniform_bounds");
-  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
-  draw("StatelessRandomUniformV2", self, generator);
-  if (from != 0 || to != 1) {
-    self.mul_(to - from);
-    if (from != 0) {
-      // Rounding may reach `to`, which the range excludes.
-      self.add_(from);
-      if (from < to && self.scalar_type() == kFloat) {
-        self.clamp_max_(std::nextafter(static_cast<float>(to), static_cast<float>(from)));
-      }
-    }
-  }
-  return self;
+  return templates::uniform_impl_<Uniform, NPUGeneratorImpl>(self, from, to, std::move(generator));
 }
 
 Tensor& normal_(Tensor& self, double mean, double std, std::optional<Generator> generator) {
   DeviceOf guard(self);
   TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);
-  if (self.is_complex()) {
-    at::view_as_real(self).normal_(0, std / std::sqrt(2.0), generator);
-    return mean == 0 ? self : self.add_(mean);
-  }
-  check_float(self, "normal_");
-  draw("StatelessRandomNormalV2", self, generator);
-  if (std != 1) {
-    self.mul_(std);
-  }
-  return mean == 0 ? self : self.add_(mean);
+  at::assert_no_internal_overlap(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeComplex, "normal_kernel");
+  return in_full_precision(self, [&](Tensor& wide) { draw_normal(wide, mean, std, generator); });
 }
 
 Tensor normal_of_mean(const Tensor& mean, double std, std::optional<Generator> generator) {
+  TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);
+  check_dtype(mean.scalar_type(), kDtypeFloat | kDtypeComplex, "normal_kernel");
+  DeviceOf guard(mean);
   Tensor result = empty_as(mean);
-  return normal_(result, 0, std, generator).add_(mean);
+  return in_full_precision(result, [&](Tensor& wide) {
+    draw_normal(wide, 0, std, generator);
+    wide.add_(mean);
+  });
 }
 
 // The device looks at it, so that the host need not wait.
@@ -172,14 +293,24 @@ void check_std(const Tensor& std) {
 
 Tensor normal_of_std(double mean, const Tensor& std, std::optional<Generator> generator) {
   check_std(std);
+  check_float(std, "normal_kernel");
+  DeviceOf guard(std);
   Tensor result = empty_as(std);
-  return normal_(result, 0, 1, generator).mul_(std).add_(mean);
+  return in_full_precision(result, [&](Tensor& wide) {
+    draw_normal(wide, 0, 1, generator);
+    wide.mul_(std).add_(mean);
+  });
 }
 
 Tensor normal_of_both(const Tensor& mean, const Tensor& std, std::optional<Generator> generator) {
   check_std(std);
+  check_dtype(mean.scalar_type(), kDtypeFloat | kDtypeComplex, "normal_kernel");
+  DeviceOf guard(mean);
   Tensor result = empty_npu(infer_size_dimvector(mean.sizes(), std.sizes()), mean.scalar_type(), mean.device());
-  return normal_(result, 0, 1, generator).mul_(std).add_(mean);
+  return in_full_precision(result, [&](Tensor& wide) {
+    draw_normal(wide, 0, 1, generator);
+    wide.mul_(std).add_(mean);
+  });
 }
 
 namespace {
@@ -205,6 +336,7 @@ Tensor& normal_of_both_out(const Tensor& mean, const Tensor& std, std::optional<
 
 Tensor& random_(Tensor& self, std::optional<Generator> generator) {
   DeviceOf guard(self);
+  at::assert_no_internal_overlap(self);
   check_bounded(self);
   const bool real = isFloatingType(self.scalar_type());
   draw_integers(self, 0, (real ? mantissa_limit(self.scalar_type()) : largest(self.scalar_type())) + 1, generator);
@@ -213,34 +345,21 @@ Tensor& random_(Tensor& self, std::optional<Generator> generator) {
 
 Tensor& random_from_(Tensor& self, int64_t from, std::optional<int64_t> to, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  check_bounded(self);
-  if (to.has_value()) {
-    TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", *to);
-    const int64_t top = isFloatingType(self.scalar_type()) ? *to - 1 : largest(self.scalar_type());
-    TORCH_CHECK(*to - 1 <= top || self.scalar_type() == kLong, "to - 1 is out of bounds for ", self.scalar_type());
-    draw_integers(self, from, *to, generator);
-  } else if (from == std::numeric_limits<int64_t>::lowest()) {
-    draw_integers(self, 0, 0, generator);
-  } else {
-    const bool real = isFloatingType(self.scalar_type());
-    draw_integers(self, from, (real ? mantissa_limit(self.scalar_type()) : largest(self.scalar_type())) + 1, generator);
-  }
-  return self;
+  return templates::random_from_to_impl<Integers, NPUGeneratorImpl>(self, from, to, std::move(generator));
 }
 
 Tensor& random_to_(Tensor& self, int64_t to, std::optional<Generator> generator) {
-  return random_from_(self, 0, to, generator);
+  return random_from_(self, 0, to, std::move(generator));
 }
 
 Tensor& bernoulli_float_(Tensor& self, double p, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
-  draw_bernoulli(self, p, generator);
-  return self;
+  return templates::bernoulli_impl_<BernoulliOfOne, NPUGeneratorImpl>(self, p, std::move(generator));
 }
 
 Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, std::optional<Generator> generator) {
   DeviceOf guard(self);
+  at::assert_no_internal_overlap(self);
   TORCH_CHECK(isFloatingType(p.scalar_type()), "expected probabilities tensor to have floating type, got ",
               p.scalar_type());
   const Tensor chances = p.to(self.device());
@@ -253,36 +372,24 @@ Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, std::optional<Generator
   return self.copy_(u.lt(chances));
 }
 
-// The inverse distribution functions of uniform numbers.
 Tensor& exponential_(Tensor& self, double lambd, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  TORCH_CHECK(lambd > 0.0, "exponential_ expects lambda > 0.0, but found lambda=", lambd);
-  check_float(self, "exponential_");
-  draw("StatelessRandomUniformV2", self, generator);
-  // log1p(-0) is 0, which the distribution's support excludes.
-  return self.neg_().log1p_().mul_(-1.0 / lambd).clamp_min_(std::numeric_limits<float>::min());
+  return templates::exponential_impl_<Exponential, NPUGeneratorImpl>(self, lambd, std::move(generator));
 }
 
 Tensor& geometric_(Tensor& self, double p, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
-  Tensor u = empty_as(self, kDouble);
-  draw("StatelessRandomUniformV2", u, generator);
-  return self.copy_(u.neg_().log1p_().mul_(1.0 / std::log1p(-p)).floor_().add_(1));
+  return templates::geometric_impl_<Geometric, NPUGeneratorImpl>(self, p, std::move(generator));
 }
 
 Tensor& cauchy_(Tensor& self, double median, double sigma, std::optional<Generator> generator) {
   DeviceOf guard(self);
-  TORCH_CHECK(sigma > 0.0, "cauchy_ expects sigma > 0.0, but found sigma=", sigma);
-  check_float(self, "cauchy_");
-  constexpr double pi = 3.141592653589793;
-  draw("StatelessRandomUniformV2", self, generator);
-  return self.sub_(0.5).mul_(pi).tan_().mul_(sigma).add_(median);
+  return templates::cauchy_impl_<Cauchy, NPUGeneratorImpl>(self, median, sigma, std::move(generator));
 }
 
 Tensor& log_normal_(Tensor& self, double mean, double std, std::optional<Generator> generator) {
-  TORCH_CHECK(std > 0.0, "log_normal_ expects std > 0.0, but found std=", std);
-  return normal_(self, mean, std, std::move(generator)).exp_();
+  DeviceOf guard(self);
+  return templates::log_normal_impl_<LogNormal, NPUGeneratorImpl>(self, mean, std, std::move(generator));
 }
 
 Tensor& randperm_out(int64_t n, std::optional<Generator> generator, Tensor& out) {
@@ -290,6 +397,9 @@ Tensor& randperm_out(int64_t n, std::optional<Generator> generator, Tensor& out)
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
   TORCH_CHECK(!generator.has_value() || generator->device().type() == out.device().type(), "Expected a '", out.device(),
               "' generator device but found '", generator->device(), "'");
+  // Asked of a CPU tensor, so that no number is made on the device.
+  at::native::check_supported_max_int_with_precision(n, at::empty({0}, out.options().device(kCPU)));
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypePlainInt, "randperm");
   out.resize_({n});
   if (n > 0) {
     const Position at = next_draw(generator, out);
@@ -351,6 +461,19 @@ Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double sc
     cmd.Name("MaskedScale").Elementwise().Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
   }
   return dx;
+}
+
+Tensor& bernoulli_out(const Tensor& self, std::optional<Generator> generator, Tensor& out) {
+  check_dtype(out.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "bernoulli_tensor_cpu_self_");
+  at::native::resize_output(out, self.sizes());
+  check_overlap(out, self);
+  return out.bernoulli_(self, generator);
+}
+
+Tensor& multinomial_out(const Tensor& self, int64_t num_samples, bool replacement, std::optional<Generator> generator,
+                        Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == kLong, "multinomial expects Long tensor out, got: ", out.scalar_type());
+  return give(at::multinomial(self, num_samples, replacement, generator), out);
 }
 
 }  // namespace at::native::npu

@@ -1,15 +1,17 @@
 // Reductions that need more than one entry of the table: whole tensors, two results, complex operands.
 
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/aminmax_meta.h>
 #include <NPUNativeFunctions.h>
 
@@ -33,8 +35,10 @@ DimVector reduced_shape(const Tensor& self, IntArrayRef dims, bool keepdim) {
 Tensor over_everything(const char* ir, const Tensor& self, ScalarType dtype) {
   DeviceOf guard(self);
   Tensor result = empty_npu({}, dtype, self.device());
+  const ScalarType compute = widened(dtype, dtype_bit(kComplexHalf));
   OpCommand cmd;
-  cmd.Name(ir).Compute(dtype).Input(self).Input(every_dim(self)).Output(result).Attr("keep_dims", false).Run();
+  cmd.Name(ir).Compute(compute).Input(self).Input(every_dim(self)).Output(result, compute).Attr("keep_dims", false);
+  cmd.Run();
   return result;
 }
 
@@ -111,7 +115,7 @@ std::tuple<Tensor, Tensor> spread_mean(bool root, const char* name, const Tensor
 
 Tensor prod(const Tensor& self, std::optional<ScalarType> dtype) {
   const ScalarType type = at::native::get_dtype_from_self(self, dtype, true);
-  check_dtype(type, ~dtype_mask(ScalarType::ComplexHalf), "prod");
+  if (self.numel() > 0) check_dtype(type, kDtypeCommon, "prod");
   return over_everything("ReduceProd", self, type);
 }
 
@@ -201,8 +205,7 @@ std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& self, OptionalIntAr
 Tensor count_nonzero(const Tensor& self, IntArrayRef dim) { return self.ne(0).sum(dim); }
 
 Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
-  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
-  if (!at::isFloatingType(self.scalar_type())) return at::sum(self, dim, keepdim, dtype);
+  if (!at::isFloatingType(self.scalar_type()) && !self.is_complex()) return at::sum(self, dim, keepdim, dtype);
   return at::sum(self.masked_fill(self.ne(self), 0), dim, keepdim, dtype);
 }
 
@@ -237,12 +240,14 @@ Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   const int64_t axis = wrapped(self, dim);
   Tensor result = empty_as(self);
   if (self.numel() == 0) return result;
+  if (lacks("LogCumsumExp")) return composed::logcumsumexp(self, axis);
   OpCommand cmd;
   cmd.Name("LogCumsumExp").Input(self).Input(IntArrayRef(axis)).Output(result).Run();
   return result;
 }
 
 Tensor& _logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) {
+  check_overlap(out, self);
   return give(npu::_logcumsumexp(self, dim), out);
 }
 
@@ -259,6 +264,12 @@ bool equal(const Tensor& self, const Tensor& other) {
   OpCommand cmd;
   cmd.Name("TensorEqual").Input(self).Input(other).Output(result).Run();
   return result.item<bool>();
+}
+
+std::tuple<Tensor, Tensor> aminmax_of_all(const Tensor& self) { return at::aminmax(self); }
+
+std::tuple<Tensor, Tensor> aminmax_along(const Tensor& self, int64_t dim, bool keepdim) {
+  return at::aminmax(self, dim, keepdim);
 }
 
 }  // namespace at::native::npu

@@ -1,9 +1,9 @@
 // npu operators for whole recurrent layers. Time comes first; gates are in upstream's order.
 
-#include <ATen/native/npu/CustomNew.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/ops/zeros_like.h>
 #include <NPUCustomFunctions.h>
 

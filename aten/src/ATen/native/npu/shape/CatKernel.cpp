@@ -2,12 +2,12 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/PixelShuffle.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/cat_meta.h>
 #include <NPUNativeFunctions.h>
 
@@ -66,6 +66,24 @@ Tensor& cat_out(const ITensorListRef& tensors, int64_t dim, Tensor& out) {
   return out;
 }
 
+namespace {
+
+ScalarType moved_as(ScalarType type) {
+  switch (type) {
+    case ScalarType::UInt16:
+      return kShort;
+    case ScalarType::UInt32:
+    case ScalarType::ComplexHalf:
+      return kInt;
+    case ScalarType::UInt64:
+      return kLong;
+    default:
+      return isFloat8Type(type) ? kByte : type;
+  }
+}
+
+}  // namespace
+
 Tensor flip(const Tensor& self, IntArrayRef dims) {
   DimVector axes(dims);
   at::maybe_wrap_dims(axes, self.dim());
@@ -74,11 +92,20 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
                 " appears multiple times in the list of dims");
   }
   DeviceOf guard(self);
-  Tensor result = empty_as(self);
+  Tensor result = empty_preserved(self, self.scalar_type());
   if (self.numel() == 0) return result;
   if (self.dim() == 0) axes.clear();
+  // In the order in which the elements lie, so that nothing is rearranged.
+  const DimVector order = memory_order(result.sizes(), result.strides());
+  for (int64_t& axis : axes) axis = std::find(order.begin(), order.end(), axis) - order.begin();
+  // Elements are moved, whatever they mean: what the device has no kernel for goes as an integer of its size.
+  const ScalarType as = moved_as(self.scalar_type());
   OpCommand cmd;
-  cmd.Name("ReverseV2").Input(self).Input(axes).Output(result).Run();
+  cmd.Name("ReverseV2")
+      .Input(self.view(as).permute(order))
+      .Input(axes)
+      .Output(result.view(as).permute(order))
+      .Run();
   return result;
 }
 

@@ -1,10 +1,11 @@
 // Tensors over the memory of others: views, storages that are set or resized, streams that use them.
 
 #include <ATen/native/Resize.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -36,6 +37,9 @@ Tensor view_as_complex(const Tensor& self) { return at::native::view_as_complex(
 
 const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
+  TORCH_CHECK(!self._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero "
+              "tensor.");
   const size_t before = self.storage().nbytes();
   resize_tensor(self, size, std::nullopt);
   const auto& context = at::globalContext();
@@ -81,6 +85,12 @@ bool _has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
     return (t.is_cpu() || t.is_privateuseone()) && t.layout() == kStrided && !t.is_quantized() && !t.is_nested();
   };
   return (dense(self) && dense(from)) || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "narrow_copy: expected out to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type());
+  return give(at::narrow_copy(self, dim, start, length), out);
 }
 
 }  // namespace at::native::npu

@@ -2,15 +2,18 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/ReduceOpsUtils.h>
-#include <ATen/native/npu/VisionArgs.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
-#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Numbers.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/result_type.h>
@@ -63,6 +66,7 @@ Tensor median_of_all(const Tensor& self, bool ignore_nan) {
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "median_cpu");
   Tensor result = empty_npu({}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.fill_(std::numeric_limits<double>::quiet_NaN());
+  if (lacks("MedianAll")) return composed::median(self, ignore_nan);
   OpCommand cmd;
   cmd.Name("MedianAll").Input(self).Output(result).Attr("ignore_nan", ignore_nan).Run();
   return result;
@@ -149,15 +153,22 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 }
 
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
-  check_dtype(self.scalar_type(), kDtypeFloat, "histogram_cpu");
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "histogram_cpu");
   TORCH_CHECK(bins > 0, "bins must be > 0");
   // Equal bounds, zeros by default, are found among the values.
   TORCH_CHECK(max.toDouble() >= min.toDouble(), "torch.histc: max must be larger than min");
   DeviceOf guard(self);
+  if (isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    // As on CUDA: bounds are integers, counts of the input's dtype. Places among the bins are exact in fp64.
+    const Tensor counts = npu::histc(self.to(kDouble), bins, Scalar(min.to<int64_t>()), Scalar(max.to<int64_t>()));
+    return counts.to(kLong).to(self.scalar_type());
+  }
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
+  const bool fits = attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()});
+  if (!fits && lacks("HistogramWide")) return composed::histc(self, bins, min.toDouble(), max.toDouble());
   OpCommand cmd;
-  if (attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()})) {
+  if (fits) {
     cmd.Name("Histogram").Input(self).Attr("min", min.toDouble()).Attr("max", max.toDouble());
   } else {
     cmd.Name("HistogramWide").Input(self).Input(min, kDouble).Input(max, kDouble);
@@ -174,6 +185,12 @@ Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Sca
 }
 
 namespace {
+
+void check_empty_slices(const Tensor& self, int64_t slices) {
+  TORCH_CHECK(slices == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  TORCH_CHECK(std::count(self.sizes().begin(), self.sizes().end(), 0) == 1,
+              "Number of zero sized dimensions is more than one, so unique cannot be applied");
+}
 
 // The number of different values is known on the device only: it is read before the results are cut to size, as the
 // last position among them that any element has.
@@ -212,7 +229,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool r
   const int64_t n = self.size(axis);
   const TensorOptions positions = self.options().dtype(kLong);
   if (n == 0 || self.numel() == 0) {
-    TORCH_CHECK(n == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+    check_empty_slices(self, n);
     return {self.clone(), at::empty({0}, positions), at::empty({0}, positions)};
   }
   // A slice begins a group where it differs from the one before.
@@ -336,6 +353,34 @@ Tensor& isin_scalar_out(const Tensor& elements, const Scalar& test_element, bool
                         Tensor& out) {
   TORCH_CHECK(out.scalar_type() == kBool, "Expected out tensor to have dtype bool, but got ", out.dtype(), " instead");
   return give(npu::isin_scalar(elements, test_element, assume_unique, invert), out);
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
+                                              bool return_counts) {
+  DeviceOf guard(self);
+  check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "unique_dim");
+  const int64_t axis = wrapped(self, dim);
+  const Device device = self.device();
+  const int64_t n = self.dim() > 0 ? self.size(axis) : 1;
+  if (self.numel() == 0) {
+    check_empty_slices(self, n);
+    return {self.clone(), empty_npu({0}, kLong, device), empty_npu({0}, kLong, device)};
+  }
+  const Tensor values = empty_as(self), found = empty_npu({}, kLong, device);
+  const Tensor positions = empty_npu({n}, kLong, device), times = empty_npu({n}, kLong, device);
+  OpCommand cmd;
+  cmd.Name("UniqueAlongAxis").Input(self).Output(values).Output(positions).Output(times).Output(found);
+  cmd.Attr("axis", axis).Run();
+  // How many there are is known on the device only.
+  const auto count = found.item<int64_t>();
+  const Tensor none = empty_npu({0}, kLong, device);
+  return {self.dim() > 0 ? values.narrow(axis, 0, count).clone() : values, return_inverse ? positions : none,
+          return_counts ? times.narrow(0, 0, count).clone() : none};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive(const Tensor& self, int64_t dim, bool return_inverse,
+                                                          bool return_counts) {
+  return npu::unique_consecutive(self, return_inverse, return_counts, dim);
 }
 
 }  // namespace at::native::npu

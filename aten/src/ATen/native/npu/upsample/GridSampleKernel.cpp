@@ -1,10 +1,10 @@
 // Sampling at the points of a grid, in two and three dimensions.
 
 #include <ATen/native/GridSamplerUtils.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/ops/zeros_like.h>
 #include <NPUNativeFunctions.h>
 

@@ -1,5 +1,6 @@
 #include <ATen/native/npu/frame/command/CompileMode.h>
 
+#include <ATen/native/npu/frame/command/Launcher.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
 
@@ -7,14 +8,12 @@
 #include <cctype>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 
 namespace at::native::npu {
-
-namespace detail {
-std::atomic<CompileModes> compile_modes{CompileModes::kUnread};
-}  // namespace detail
 
 namespace {
 
@@ -80,40 +79,61 @@ void read_environment(Modes& m) {
   m.read = true;
 }
 
+// Whether some operators are compiled otherwise than the rest. The caller holds the lock.
+bool has_exceptions(const Modes& m) { return m.fuzzy ? !m.exact.empty() : !m.ranges.empty(); }
+
+class CompileModeObserver final : public LaunchObserver {
+ public:
+  aclError execute(const Command& command, aclrtStream stream, c10::function_ref<aclError()> next) override;
+};
+
+// There from the start, since the first launch of the process reads the environment.
+const std::shared_ptr<CompileModeObserver>& observer() {
+  static const auto* value = new std::shared_ptr<CompileModeObserver>(std::make_shared<CompileModeObserver>());
+  return *value;
+}
+[[maybe_unused]] const bool is_registered = [] {
+  add_launch_observer(observer(), LaunchPlace::kCompileMode);
+  return true;
+}();
+
 // The caller holds the lock.
-void publish(const Modes& m) {
-  const bool differ = m.fuzzy ? !m.exact.empty() : !m.ranges.empty();
-  detail::compile_modes.store(differ ? detail::CompileModes::kByOperator : detail::CompileModes::kAlike,
-                              std::memory_order_relaxed);
+void observe_if_needed(const Modes& m) {
+  if (has_exceptions(m)) {
+    add_launch_observer(observer(), LaunchPlace::kCompileMode);
+  } else {
+    remove_launch_observer(observer().get());
+  }
+}
+
+aclError CompileModeObserver::execute(const Command& command, aclrtStream /*stream*/,
+                                      c10::function_ref<aclError()> next) {
+  auto& m = modes();
+  const std::lock_guard lock(m.mutex);
+  if (!m.read) {
+    read_environment(m);
+    observe_if_needed(m);
+  }
+  const bool own = m.fuzzy ? m.exact.count(command.ir) == 0 : m.ranges.count(upper(command.ir)) != 0;
+  if (own == m.fuzzy) return next();
+  // Puts the flag back when the launch throws, too. ACL takes again what it took a moment ago.
+  struct Restore {
+    bool fuzzy;
+    ~Restore() { c10::npu::acl::aclopSetCompileFlag(fuzzy ? ACL_OP_COMPILE_FUZZ : ACL_OP_COMPILE_DEFAULT); }
+  } const restore{m.fuzzy};
+  set_flag(own);
+  return next();
 }
 
 }  // namespace
 
-detail::CompileModeOf::CompileModeOf(const char* ir) : lock_(modes().mutex) {
-  auto& m = modes();
-  if (!m.read) {
-    read_environment(m);
-    publish(m);
-  }
-  const bool own = m.fuzzy ? m.exact.count(ir) == 0 : m.ranges.count(upper(ir)) != 0;
-  if (own != m.fuzzy) {
-    set_flag(own);
-    changed_ = true;
-  }
-}
-
-detail::CompileModeOf::~CompileModeOf() {
-  // A flag that ACL took a moment ago is taken again; an error here has nobody to go to.
-  if (changed_) c10::npu::acl::aclopSetCompileFlag(modes().fuzzy ? ACL_OP_COMPILE_FUZZ : ACL_OP_COMPILE_DEFAULT);
-}
-
 void set_fuzzy_compile(bool on) {
   auto& m = modes();
-  std::lock_guard<std::mutex> lock(m.mutex);
+  const std::lock_guard lock(m.mutex);
   read_environment(m);
   set_flag(on);
   m.fuzzy = on;
-  publish(m);
+  observe_if_needed(m);
 }
 
 }  // namespace at::native::npu

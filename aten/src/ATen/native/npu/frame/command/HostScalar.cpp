@@ -12,7 +12,7 @@ namespace at::native::npu {
 
 #define NPU_ALL_TYPES                                                                                                 \
   AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), kHalf, kBFloat16, kBool, kComplexHalf, \
-      kFloat8_e5m2, kFloat8_e4m3fn
+      AT_EXPAND(AT_FLOAT8_TYPES)
 
 Scalar read_scalar(const void* data, ScalarType dtype) {
   Scalar value;

@@ -2,9 +2,9 @@
 
 #include <ATen/native/npu/frame/command/OpCommand.h>
 
-#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/command/Launcher.h>
 #include <ATen/native/npu/frame/command/OpCommandImpl.h>
-#include <c10/npu/NPUTaskQueue.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 
 #include <cstring>
 #include <memory>
@@ -17,23 +17,24 @@ namespace {
 
 // Owns a prepared command on its way to the stream. Moved into the queue it leaves the operands' tensors behind, for
 // the caller to drop once the task is queued: memory is freed at the call, whether there is a queue or not.
-class Launch {
+class OwnedCommand {
  public:
-  explicit Launch(OpCommandImpl* impl) : impl_(impl) {}
-  Launch(Launch&& other) : impl_(other.impl_) {
+  OwnedCommand() = default;
+  OwnedCommand(OwnedCommand&& other) : impl_(other.impl_) {
     if (impl_ != nullptr) other.left_ = impl_->take_tensors();
     other.impl_ = nullptr;
   }
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-  Launch& operator=(Launch&&) = delete;
-  ~Launch() {
+  OwnedCommand(const OwnedCommand&) = delete;
+  OwnedCommand& operator=(const OwnedCommand&) = delete;
+  OwnedCommand& operator=(OwnedCommand&&) = delete;
+  ~OwnedCommand() {
     if (impl_ != nullptr) OpCommandImpl::release(impl_);
   }
-  aclError operator()(aclrtStream stream) const { return impl_->execute(stream); }
+  void own(OpCommandImpl* impl) { impl_ = impl; }
+  const Memory* memory() const { return impl_->memory(); }
 
  private:
-  OpCommandImpl* impl_;
+  OpCommandImpl* impl_ = nullptr;
   std::unique_ptr<std::vector<Tensor>> left_;
 };
 
@@ -181,17 +182,13 @@ OpCommand& OpCommand::Attr(const char* name, ArrayRef<bool> value) {
 }
 
 void OpCommand::Run() {
-  const c10::npu::NPUStream stream = impl_->prepare();
-  if (C10_LIKELY(!impl_->has_write_back())) {
-    const char* name = impl_->name;
-    c10::npu::launch(stream, name, Launch(std::exchange(impl_, nullptr)));
-    return;
-  }
+  Prepared& prepared = impl_->prepare();
   // The list of results that were computed aside outlives the launch, which may take the command away.
-  auto aside = impl_->take_aside();
-  const char* name = impl_->name;
-  c10::npu::launch(stream, name, Launch(std::exchange(impl_, nullptr)));
-  OpCommandImpl::write_back(aside);
+  std::vector<OpCommandImpl::Aside> aside;
+  if (C10_UNLIKELY(impl_->has_write_back())) aside = impl_->take_aside();
+  launch_command<OwnedCommand>(impl_->stream(), impl_->name, prepared,
+                               [this](OwnedCommand& command) { command.own(std::exchange(impl_, nullptr)); });
+  if (C10_UNLIKELY(!aside.empty())) OpCommandImpl::write_back(aside);
 }
 
 }  // namespace at::native::npu

@@ -2,16 +2,13 @@
 
 #include <ATen/native/npu/frame/command/OpCommandImpl.h>
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/command/CompileMode.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
-#include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OperandOrder.h>
-#include <ATen/native/npu/frame/command/OverflowCheck.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Format.h>
 
-#include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>
 
 #include <algorithm>
@@ -19,8 +16,6 @@
 #include <cstring>
 
 namespace at::native::npu {
-
-namespace acl = c10::npu::acl;
 
 namespace {
 
@@ -85,11 +80,6 @@ void OpCommandImpl::release(OpCommandImpl* impl) {
   }
 }
 
-OpCommandImpl::~OpCommandImpl() {
-  if (c10::npu::is_shut_down() || c10::npu::is_in_bad_fork()) return;  // no ACL any more, see DescriptorCache.cpp
-  for (auto* buffer : buffers_) acl::aclDestroyDataBuffer(buffer);
-}
-
 std::unique_ptr<std::vector<Tensor>> OpCommandImpl::take_tensors() {
   auto tensors = std::make_unique<std::vector<Tensor>>();
   tensors->reserve(num_inputs_ + num_outputs_);
@@ -108,7 +98,6 @@ void OpCommandImpl::clear() {
   attribute_words_.clear();
   host_used_ = 0;
   aside_.clear();
-  prepared_.reset();
 }
 
 Operand& OpCommandImpl::add_input(Operand::Kind kind) {
@@ -356,7 +345,7 @@ void OpCommandImpl::resolve_input(Operand& input, IntArrayRef order) {
     input.tensor = cast(input.tensor, compute);
   }
   if (input.kind == Operand::Kind::kTensorAs || order.empty()) {
-    if (!input.tensor->is_contiguous()) input.tensor = contiguous(input.tensor);
+    if (!input.tensor->is_contiguous() && !is_strided(input)) input.tensor = contiguous(input.tensor);
     return;
   }
   DimVector sizes, strides;
@@ -371,7 +360,7 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   const bool cast_back = output.dtype != ScalarType::Undefined && output.dtype != output.tensor->scalar_type();
   const ScalarType dtype = cast_back ? output.dtype : output.tensor->scalar_type();
   if (order.empty()) {
-    if (C10_LIKELY(!cast_back && output.tensor->is_contiguous())) return;
+    if (C10_LIKELY(!cast_back && (output.tensor->is_contiguous() || strides_stay_))) return;
     Tensor computed = empty_as(output.tensor, dtype);
     aside_.push_back({output.tensor, computed});
     output.tensor = std::move(computed);
@@ -388,11 +377,21 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
   }
 }
 
+namespace {
+
+// Where a storage begins. One that is only read is not made its tensor's own: a lazily cloned one stays shared.
+inline char* begin_of(StorageImpl* storage, bool written) {
+  return static_cast<char*>(written ? storage->mutable_data() : const_cast<void*>(storage->data()));
+}
+
+}  // namespace
+
 [[gnu::flatten]] void OpCommandImpl::bind(const Operand& operand, size_t slot) {
+  const bool written = slot >= num_inputs_;
   void* data = nullptr;
   size_t bytes = 0;
   const auto describe = [&](ScalarType dtype, IntArrayRef dims, bool host) {
-    key_.operand(slot, acl_dtype(dtype), dims, host, operand.format);
+    key_.operand(slot, operand_dtype(name, dtype), dims, host, operand.format);
   };
   switch (operand.kind) {
     case Operand::Kind::kAbsent:
@@ -410,28 +409,32 @@ void OpCommandImpl::resolve_output(Operand& output, IntArrayRef order) {
           operand.kind == Operand::Kind::kTensor ? t.sizes() : IntArrayRef(operand.dims.data(), operand.dims.size());
       describe(typeMetaToScalarType(t.dtype()), dims, false);
       bytes = t.numel() * t.itemsize();
-      data = static_cast<char*>(t.unsafe_storage().unsafeGetStorageImpl()->mutable_data()) +
-             t.storage_offset() * t.itemsize();
+      data = begin_of(t.unsafe_storage().unsafeGetStorageImpl(), written) + t.storage_offset() * t.itemsize();
       break;
     }
     case Operand::Kind::kStorage: {
       describe(operand.tensor->scalar_type(), operand.dims, false);
       const size_t item = operand.tensor->itemsize();
       bytes = operand.dims[0] * item;
-      data = static_cast<char*>(operand.tensor->storage().mutable_data()) + operand.offset * item;
+      data = begin_of(operand.tensor->storage().unsafeGetStorageImpl(), written) + operand.offset * item;
       break;
     }
   }
-  if (C10_UNLIKELY(slot == buffers_.size())) {
-    buffers_.push_back(acl::aclCreateDataBuffer(data, bytes));
-  } else {
-    acl::aclUpdateDataBuffer(buffers_[slot], data, bytes);
-  }
+  memory_[slot] = {data, bytes};
 }
 
-c10::npu::NPUStream OpCommandImpl::prepare() {
-  find_device();
-  if (C10_UNLIKELY(stored_formats.load(std::memory_order_relaxed) != 0)) resolve_formats();
+bool OpCommandImpl::is_strided(const Operand& operand) const {
+  return strides_stay_ && operand.kind == Operand::Kind::kTensor && !operand.tensor->is_contiguous();
+}
+
+void OpCommandImpl::bind_strided(const Operand& operand, size_t slot) {
+  const Tensor& t = *operand.tensor;
+  key_.strided_operand(slot, acl_dtype(t.scalar_type()), t.sizes(), t.strides(), operand.format);
+  memory_[slot] = {static_cast<char*>(t.storage().mutable_data()) + t.storage_offset() * t.itemsize(),
+                   static_cast<size_t>(extent(t.sizes(), t.strides())) * t.itemsize()};
+}
+
+DimVector OpCommandImpl::arrange() {
   DimVector order;
   if (elementwise && num_outputs_ > 0 && outputs_[0].kind == Operand::Kind::kTensor) {
     const Tensor& out = outputs_[0].tensor;
@@ -442,25 +445,34 @@ c10::npu::NPUStream OpCommandImpl::prepare() {
     if (num_inputs_ == 2 && num_outputs_ == 1) order_axes();
     if (is_in_rows(*inputs_[0].tensor->unsafeGetTensorImpl()) && takes_rows(name)) describe_rows();
   }
+  return order;
+}
+
+Prepared& OpCommandImpl::prepare() {
+  find_device();
+  if (C10_UNLIKELY(stored_formats.load(std::memory_order_relaxed) != 0)) resolve_formats();
+  strides_stay_ = takes_strides(name);
+  const DimVector order = C10_LIKELY(!strides_stay_) ? arrange() : DimVector();
   for (size_t i = 0; i < num_inputs_; ++i) resolve_input(inputs_[i], order);
   for (size_t i = 0; i < num_outputs_; ++i) resolve_output(outputs_[i], order);
 
+  // Before the inputs are bound, which may be the same: writing makes a lazily cloned storage the tensor's own.
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    if (outputs_[i].kind == Operand::Kind::kAbsent) continue;
+    begin_of(outputs_[i].tensor->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), true);
+  }
   key_.start(name, num_inputs_, num_outputs_);
-  for (size_t i = 0; i < num_inputs_; ++i) bind(inputs_[i], i);
-  for (size_t i = 0; i < num_outputs_; ++i) bind(outputs_[i], num_inputs_ + i);
+  memory_.resize(num_inputs_ + num_outputs_);
+  for (size_t i = 0; i < num_inputs_ + num_outputs_; ++i) {
+    const Operand& operand = i < num_inputs_ ? inputs_[i] : outputs_[i - num_inputs_];
+    if (C10_UNLIKELY(is_strided(operand))) {
+      bind_strided(operand, i);
+    } else {
+      bind(operand, i);
+    }
+  }
   key_.attributes(attribute_words_);
-  prepared_ = c10::intrusive_ptr<Prepared>::reclaim_copy(&DescriptorCache::local().get(key_.words()));
-  return c10::npu::getCurrentNPUStream(device_.index());
-}
-
-aclError OpCommandImpl::execute(aclrtStream stream) {
-  const auto launch = [&] {
-    return acl::aclopCompileAndExecute(name, static_cast<int>(num_inputs_), prepared_->inputs(), buffers_.data(),
-                                       static_cast<int>(num_outputs_), prepared_->outputs(),
-                                       buffers_.data() + num_inputs_, prepared_->attributes(), ACL_ENGINE_SYS,
-                                       ACL_COMPILE_SYS, nullptr, stream);
-  };
-  return in_compile_mode(name, [&] { return in_overflow_check(name, stream, launch); });
+  return PreparedCache::local().get(key_.words());
 }
 
 void OpCommandImpl::write_back(const std::vector<Aside>& aside) {

@@ -3,9 +3,9 @@
 // allocates nothing on the host.
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/npu/frame/command/DescriptorCache.h>
 #include <ATen/native/npu/frame/command/HeldTensor.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/PreparedCache.h>
 #include <c10/npu/NPUStream.h>
 #include <c10/util/DimVector.h>
 
@@ -30,7 +30,6 @@ class OpCommandImpl {
  public:
   static OpCommandImpl* acquire();
   static void release(OpCommandImpl* impl);
-  ~OpCommandImpl();
 
   Operand& add_input(Operand::Kind kind);
   Operand& add_output(Operand::Kind kind);
@@ -39,10 +38,11 @@ class OpCommandImpl {
   // Attributes go into attribute_words_ as name, kind and length, value.
   void add_attr(const char* name, int64_t kind, const void* data, size_t bytes);
 
-  // Makes operands contiguous, finds the descriptors, binds the memory. Returns the stream to launch on.
-  c10::npu::NPUStream prepare();
-  // Puts the command on ACL's stream: called through the task queue.
-  aclError execute(aclrtStream stream);
+  // Makes operands what the encoder takes, lists their memory, and finds what is prepared for them.
+  Prepared& prepare();
+  // What prepare() found out.
+  c10::npu::NPUStream stream() const { return c10::npu::getCurrentNPUStream(device_.index()); }
+  const Memory* memory() const { return memory_.data(); }
 
   // A result that was computed aside, and its place; or the plain copy of a storage whose format is private.
   struct Aside {
@@ -53,7 +53,7 @@ class OpCommandImpl {
   bool has_write_back() const { return !aside_.empty(); }
   std::vector<Aside> take_aside() { return std::move(aside_); }
   static void write_back(const std::vector<Aside>& aside);
-  // The operands' tensors: execute() needs only what is bound.
+  // The operands' tensors: a launch needs only their memory.
   std::unique_ptr<std::vector<Tensor>> take_tensors();
 
   const char* name = nullptr;
@@ -75,11 +75,16 @@ class OpCommandImpl {
   void order_axes();
   // Channels-last images become NHWC images.
   void describe_rows();
+  // Strided operands of operators of a known kind are looked at in another way instead of being copied. Returns the order
+  // in which all operands' dimensions are taken; empty: as they are.
+  DimVector arrange();
   void resolve_input(Operand& input, IntArrayRef order);
   void resolve_output(Operand& output, IntArrayRef order);
   void to_host_scalar(Operand& input);
-  // Adds the operand to the key, and its memory to the buffers.
+  // Adds the operand to the key and to the list of memory.
   void bind(const Operand& operand, size_t slot);
+  void bind_strided(const Operand& operand, size_t slot);
+  bool is_strided(const Operand& operand) const;
   void* host_space(size_t bytes, int64_t& offset);
 
   std::vector<Operand> inputs_;
@@ -88,13 +93,13 @@ class OpCommandImpl {
   size_t num_outputs_ = 0;
   CommandKey key_;
   KeyWords attribute_words_;
-  std::vector<aclDataBuffer*> buffers_;  // inputs, then outputs
+  c10::SmallVector<Memory, 8> memory_;  // inputs, then outputs
   std::vector<std::byte> host_;
   size_t host_used_ = 0;
   std::vector<Aside> aside_;
   std::vector<Aside> plain_;  // storages in private formats that this command meets, and their plain copies
   Device device_{kPrivateUse1, -1};
-  c10::intrusive_ptr<Prepared> prepared_;
+  bool strides_stay_ = false;  // the encoder takes views as they are
 };
 
 }  // namespace at::native::npu

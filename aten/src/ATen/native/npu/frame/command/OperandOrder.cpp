@@ -33,6 +33,12 @@ bool takes_rows(const char* ir) {
   return names.count(ir) != 0;
 }
 
+bool moves(const char* ir) {
+  static const Names names{"AsStrided", "BroadcastTo", "ConcatD", "GatherElements", "GatherV2", "Identity",    "Index",
+                           "Roll",      "Select",      "Take",    "Transpose",      "ViewCopy", "MaskedSelect"};
+  return names.count(ir) != 0;
+}
+
 bool order_reduction(const Tensor& t, IntArrayRef axes, bool keep_dims, OrderedReduction& ordered) {
   if (t.numel() == 0 || !is_dense(t)) return false;
   const int64_t rank = t.dim();

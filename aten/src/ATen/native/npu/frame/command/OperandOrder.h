@@ -3,6 +3,7 @@
 // reduces over other axes where the host has permuted, or takes images as NHWC that are channels-last.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/DimVector.h>
 
@@ -14,6 +15,14 @@ bool broadcasts(const char* ir);
 bool reduces(const char* ir);
 // Whether the operator takes images as NHWC, with attribute data_format, and no other attribute depends on it.
 bool takes_rows(const char* ir);
+// Whether the operator moves elements, whatever they mean.
+bool moves(const char* ir);
+
+// The ACL type of an operand. Of some float8 types CANN has none: these are moved as bytes, and refused otherwise.
+inline aclDataType operand_dtype(const char* ir, ScalarType type) {
+  if (C10_UNLIKELY(!has_acl_dtype(type)) && isFloat8Type(type) && moves(ir)) return ACL_UINT8;
+  return acl_dtype(type);
+}
 
 // True if some dimension of the view has the same element over and over.
 inline bool is_expanded(const TensorImpl& t) {

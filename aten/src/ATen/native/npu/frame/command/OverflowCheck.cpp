@@ -2,6 +2,7 @@
 
 #include <ATen/native/npu/frame/command/OverflowCheck.h>
 
+#include <ATen/native/npu/frame/command/Launcher.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUFunctions.h>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 
 namespace at::native::npu {
@@ -58,6 +60,7 @@ struct State {
   std::map<aclrtStream, int> streams;
   std::deque<Overflow> found;
   uint64_t launched = 0;
+  std::shared_ptr<LaunchObserver> observer;  // while the check is on
 };
 
 State& state() {
@@ -69,15 +72,15 @@ bool is_status_operator(const char* ir) {
   return std::strncmp(ir, "NPU", 3) == 0 && std::strstr(ir, "FloatStatus") != nullptr;
 }
 
-}  // namespace
+class OverflowObserver final : public LaunchObserver {
+ public:
+  aclError execute(const Command& command, aclrtStream stream, c10::function_ref<aclError()> next) override;
+};
 
-namespace detail {
-
-std::atomic<bool> overflow_check{false};
-
-aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<aclError()> launch) {
+aclError OverflowObserver::execute(const Command& command, aclrtStream stream, c10::function_ref<aclError()> next) {
+  const char* ir = command.ir;
   if (is_status_operator(ir)) {
-    return launch();
+    return next();
   }
   State& s = state();
   const std::lock_guard lock(s.mutex);
@@ -102,7 +105,7 @@ aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<ac
     }
   }
   Words words = {};
-  aclError code = launch();
+  aclError code = next();
   code = code == ACL_SUCCESS ? read_status(status, stream, &words) : code;
   if (code != ACL_SUCCESS || (words.overflowed == 0 && words.lost == 0)) {
     return code;
@@ -119,7 +122,7 @@ aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<ac
   return acl::aclrtResetOverflowStatus(stream);
 }
 
-}  // namespace detail
+}  // namespace
 
 void set_overflow_check(bool on) {
   for (const char* needed : {"aclrtGetOverflowStatus", "aclrtResetOverflowStatus"}) {
@@ -139,10 +142,20 @@ void set_overflow_check(bool on) {
       status.cleared = false;
     }
   }
-  detail::overflow_check.store(on);
+  if (on && s.observer == nullptr) {
+    s.observer = std::make_shared<OverflowObserver>();
+    add_launch_observer(s.observer, LaunchPlace::kOverflowCheck);
+  } else if (!on && s.observer != nullptr) {
+    remove_launch_observer(s.observer.get());
+    s.observer.reset();
+  }
 }
 
-bool overflow_check_is_on() { return detail::overflow_check.load(); }
+bool overflow_check_is_on() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.observer != nullptr;
+}
 
 std::vector<Overflow> take_overflows() {
   State& s = state();

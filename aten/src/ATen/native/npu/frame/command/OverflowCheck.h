@@ -7,11 +7,6 @@
 // A card's status is one word: something overflowed. The simulator's second word counts the results that underflowed,
 // that is became zero though they are not.
 
-#include <acl/acl_base.h>
-#include <c10/macros/Macros.h>
-#include <c10/util/FunctionRef.h>
-
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,20 +21,6 @@ struct Overflow {
   int device;
   int stream;  // streams are numbered from 0 as the check meets them
 };
-
-namespace detail {
-extern std::atomic<bool> overflow_check;
-aclError launch_checked(const char* ir, aclrtStream stream, c10::function_ref<aclError()> launch);
-}  // namespace detail
-
-// Calls `launch`, which puts an operator on the stream, and looks whether it overflows if the check is on.
-template <class Launch>
-inline aclError in_overflow_check(const char* ir, aclrtStream stream, const Launch& launch) {
-  if (C10_LIKELY(!detail::overflow_check.load(std::memory_order_relaxed))) {
-    return launch();
-  }
-  return detail::launch_checked(ir, stream, launch);
-}
 
 // Switches the check for all devices of the process; switching it on forgets what was found and restarts the count.
 void set_overflow_check(bool on);

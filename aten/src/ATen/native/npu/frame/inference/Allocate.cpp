@@ -3,8 +3,9 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
@@ -51,8 +52,9 @@ Tensor empty_npu(IntArrayRef sizes, IntArrayRef strides, ScalarType dtype, Devic
 }
 
 Tensor empty_preserved(const Tensor& like, ScalarType dtype) {
-  if (like.is_contiguous() || !is_dense(like)) return empty_as(like, dtype);
-  return empty_npu(like.sizes(), like.strides(), dtype, like.device());
+  if (like.is_contiguous()) return empty_as(like, dtype);
+  if (is_dense(like)) return empty_npu(like.sizes(), like.strides(), dtype, like.device());
+  return empty_npu(like.sizes(), at::infer_dense_strides(like.sizes(), like.strides()), dtype, like.device());
 }
 
 Tensor alias(const Tensor& base, IntArrayRef sizes, IntArrayRef strides, int64_t offset) {

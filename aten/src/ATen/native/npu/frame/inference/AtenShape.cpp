@@ -102,7 +102,8 @@ class Key {
 
 OutputSpec spec_of(const Tensor& t) {
   if (!t.defined()) return {};
-  return {t.scalar_type(), DimVector(t.sizes()), t.is_contiguous() ? DimVector() : DimVector(t.strides())};
+  const bool plain = t.strides() == c10::contiguous_strides(t.sizes());
+  return {t.scalar_type(), DimVector(t.sizes()), plain ? DimVector() : DimVector(t.strides())};
 }
 
 // Meta kernels in Python assert what others check.

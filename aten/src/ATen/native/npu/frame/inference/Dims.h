@@ -6,6 +6,7 @@
 #include <c10/util/DimVector.h>
 #include <c10/util/OptionalArrayRef.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace at::native::npu {
@@ -24,7 +25,10 @@ inline DimVector listed_dims(const Tensor& self, OptionalIntArrayRef dim) {
   DimVector dims;
   for (const int64_t d : *dim) {
     const int64_t axis = wrapped(self, d);
-    if (self.dim() > 0) dims.push_back(axis);
+    if (self.dim() == 0) continue;
+    TORCH_CHECK(std::find(dims.begin(), dims.end(), axis) == dims.end(), "dim ", axis,
+                " appears multiple times in the list of dims");
+    dims.push_back(axis);
   }
   return dims;
 }

@@ -50,6 +50,11 @@ inline aclDataType acl_dtype(ScalarType type) {
   return detail::acl_dtypes[i];
 }
 
+inline bool has_acl_dtype(ScalarType type) {
+  const auto i = static_cast<size_t>(type);
+  return i < detail::acl_dtypes.size() && detail::acl_dtypes[i] != ACL_DT_UNDEFINED;
+}
+
 // A set of dtypes: a bit each.
 using DtypeMask = uint64_t;
 static_assert(static_cast<int>(ScalarType::NumOptions) <= 64);
@@ -69,10 +74,20 @@ constexpr DtypeMask kDtypeInt =
 constexpr DtypeMask kDtypeBool = dtype_bit(ScalarType::Bool);
 constexpr DtypeMask kDtypeComplex =
     dtype_mask(ScalarType::ComplexHalf, ScalarType::ComplexFloat, ScalarType::ComplexDouble);
+// Eight bits wide: what they hold can be moved, cast and compared; of the others CANN has no dtype.
+constexpr DtypeMask kDtypeFloat8 =
+    dtype_mask(ScalarType::Float8_e5m2, ScalarType::Float8_e4m3fn, ScalarType::Float8_e5m2fnuz,
+               ScalarType::Float8_e4m3fnuz, ScalarType::Float8_e8m0fnu);
 // One integer type alone, where the others are refused.
 constexpr DtypeMask kDtypeUint8 = dtype_bit(ScalarType::Byte);
 constexpr DtypeMask kDtypeInt64 = dtype_bit(ScalarType::Long);
 constexpr DtypeMask kDtypeAny = ~DtypeMask{0};
+
+// The dtype that a dtype of `narrow` is computed in, because the device has no kernel for it: fp32, or complex64.
+constexpr ScalarType widened(ScalarType type, DtypeMask narrow) {
+  if ((dtype_bit(type) & narrow) == 0) return type;
+  return type == ScalarType::ComplexHalf ? ScalarType::ComplexFloat : ScalarType::Float;
+}
 
 // Upstream's error for a dtype that an operator is not made for.
 inline void check_dtype(ScalarType type, DtypeMask allowed, const char* name) {

@@ -6,9 +6,9 @@
 
 namespace at::native::npu {
 
-// A tensor like an image that is contiguous or channels-last as it is; contiguous if it is neither.
+// A tensor like an image that is contiguous or channels-last as it is (by its strides, where one of a pixel or a channel
+// is both); contiguous if it is neither.
 inline Tensor empty_suggested(const Tensor& like) {
-  if (like.is_contiguous()) return empty_as(like);
   return new_output(like.sizes(), {}, like.options().memory_format(like.suggest_memory_format()));
 }
 

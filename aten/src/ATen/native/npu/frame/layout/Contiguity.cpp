@@ -3,10 +3,10 @@
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 
 #include <algorithm>
 #include <numeric>
@@ -118,6 +118,14 @@ Tensor cast(const Tensor& tensor, ScalarType dtype) {
   Tensor out = empty_preserved(tensor, dtype);
   cast_into(out, tensor);
   return out;
+}
+
+Tensor without_repeats(const Tensor& self) {
+  Tensor place = self;
+  for (int64_t d = self.dim() - 1; d >= 0; --d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) place = place.select(d, 0);
+  }
+  return place;
 }
 
 void copy_same_dtype(const Tensor& target, const Tensor& source) {

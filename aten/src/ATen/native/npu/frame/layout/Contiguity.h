@@ -38,6 +38,9 @@ Tensor cast(const Tensor& tensor, ScalarType dtype);
 // Casts into `target`, which has the same sizes and any strides.
 void cast_into(const Tensor& target, const Tensor& source);
 
+// The view with each place of an expanded tensor once: without the dimensions along which it repeats its memory.
+Tensor without_repeats(const Tensor& self);
+
 // target[...] = source for device tensors of one device, sizes and dtype; any strides, no overlap.
 void copy_same_dtype(const Tensor& target, const Tensor& source);
 

@@ -2,12 +2,16 @@
 
 #include <ATen/native/npu/frame/layout/Format.h>
 
-#include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <memory>
+#include <string_view>
 
 namespace at::native::npu {
 
@@ -64,13 +68,12 @@ DimVector as_image(IntArrayRef sizes) {
 }
 
 // The sizes in memory of a tensor of `sizes`, and in `seen` the plain sizes that TransData works on.
-DimVector stored_sizes(const FormatName& f, IntArrayRef sizes, size_t item, DimVector& seen) {
+DimVector stored_sizes(const FormatName& f, IntArrayRef sizes, int64_t c0, DimVector& seen) {
   const auto rank = static_cast<int64_t>(sizes.size());
   const auto needs = [&](bool right, const char* ranks) {
     TORCH_CHECK(right, "npu_format_cast: ", f.name, " (", static_cast<int64_t>(f.format),
                 ") is a format of tensors of ", ranks, " dimensions, but the shape is ", sizes);
   };
-  const int64_t c0 = item == 1 ? 2 * kBlock : kBlock;
   seen.assign(sizes.begin(), sizes.end());
   switch (f.format) {
     case ACL_FORMAT_NC1HWC0:
@@ -82,8 +85,7 @@ DimVector stored_sizes(const FormatName& f, IntArrayRef sizes, size_t item, DimV
       seen = as_image(sizes);
       return {blocks(seen[1], c0) * seen[2] * seen[3], blocks(seen[0], kBlock), kBlock, c0};
     case ACL_FORMAT_FRACTAL_NZ: {
-      needs(rank >= 1, "1 or more");
-      if (rank == 1) seen.insert(seen.begin(), 1);
+      needs(rank >= 2, "2 or more");
       DimVector stored(seen.begin(), seen.end() - 2);
       const int64_t rows = seen[seen.size() - 2], columns = seen.back();
       stored.append({blocks(columns, c0), blocks(rows, kBlock), kBlock, c0});
@@ -109,14 +111,15 @@ void trans_data(const Tensor& from, IntArrayRef from_sizes, aclFormat source, co
 }
 
 // The memory of the contiguous tensor `t` in a format.
-std::unique_ptr<StoredFormat> stored(const Tensor& t, const FormatName& f) {
+std::unique_ptr<StoredFormat> stored(const Tensor& t, const FormatName& f, int64_t c0) {
   auto format = std::make_unique<StoredFormat>();
   format->format = f.format;
   format->is_private = f.is_private;
   format->sizes.assign(t.sizes().begin(), t.sizes().end());
   format->dtype = t.scalar_type();
+  format->c0 = c0;
   DimVector seen;
-  const DimVector sizes = stored_sizes(f, t.sizes(), t.itemsize(), seen);
+  const DimVector sizes = stored_sizes(f, t.sizes(), c0, seen);
   format->memory = empty_npu(sizes, t.scalar_type(), t.device());
   if (f.is_private) {
     trans_data(t, seen, natural_format(static_cast<int64_t>(seen.size())), format->memory, sizes, f.format);
@@ -154,7 +157,7 @@ Tensor plain_storage(const Tensor& t) {
   const StoredFormat& format = *stored_format(storage_of(t));
   const Tensor base = empty_npu(format.sizes, format.dtype, t.device());
   DimVector seen;
-  const DimVector sizes = stored_sizes(named(format.format), format.sizes, base.itemsize(), seen);
+  const DimVector sizes = stored_sizes(named(format.format), format.sizes, format.c0, seen);
   trans_data(format.memory, sizes, format.format, base, seen, natural_format(static_cast<int64_t>(seen.size())));
   return base;
 }
@@ -162,7 +165,7 @@ Tensor plain_storage(const Tensor& t) {
 void store_back(const Tensor& t, const Tensor& plain_storage) {
   const StoredFormat& format = *stored_format(storage_of(t));
   DimVector seen;
-  const DimVector sizes = stored_sizes(named(format.format), format.sizes, plain_storage.itemsize(), seen);
+  const DimVector sizes = stored_sizes(named(format.format), format.sizes, format.c0, seen);
   trans_data(plain_storage, seen, natural_format(static_cast<int64_t>(seen.size())), format.memory, sizes,
              format.format);
 }
@@ -175,7 +178,7 @@ void make_storage_plain(StorageImpl* storage) {
   if (format->is_private) {
     base = empty_npu(format->sizes, format->dtype, storage->device());
     DimVector seen;
-    const DimVector sizes = stored_sizes(named(format->format), format->sizes, base.itemsize(), seen);
+    const DimVector sizes = stored_sizes(named(format->format), format->sizes, format->c0, seen);
     trans_data(format->memory, sizes, format->format, base, seen, natural_format(static_cast<int64_t>(seen.size())));
   }
   // The new memory changes hands; `base` is left with what there was before.
@@ -193,9 +196,26 @@ int64_t format_of(const Tensor& t) {
   return format != nullptr && fills_storage(t, *format) ? format->format : natural_format(t.dim());
 }
 
-Tensor in_format(const Tensor& t, int64_t format) {
+int64_t block_for(const Tensor& t, int64_t format, std::optional<int64_t> customize_dtype) {
+  if (!customize_dtype.has_value()) return t.element_size() == 1 ? 2 * kBlock : kBlock;
+  constexpr std::array<ScalarType, 8> kDtypes{kByte, kChar, kShort, kInt, kHalf, kFloat, kBool, kBFloat16};
+  const auto dtype = static_cast<ScalarType>(*customize_dtype);
+  TORCH_CHECK(std::find(kDtypes.begin(), kDtypes.end(), dtype) != kDtypes.end(), "npu_format_cast: customize_dtype ",
+              *customize_dtype, " is not the number of a dtype of 1, 2 or 4 bytes, such as 3 (torch.int32)");
+  if (dtype == kInt && format == ACL_FORMAT_FRACTAL_NZ) return kBlock / 2;
+  return elementSize(dtype) == 1 ? 2 * kBlock : kBlock;
+}
+
+bool already_in(const Tensor& t, int64_t format, int64_t c0) {
+  if (named(format).is_private && t.dim() < 2) return true;
+  if (format_of(t) != format) return false;
+  return !in_private_format(t) || stored_format(storage_of(t))->c0 == c0;
+}
+
+Tensor in_format(const Tensor& t, int64_t format, int64_t c0) {
   DeviceOf guard(t);
   const FormatName& f = named(format);
+  if (already_in(t, format, c0)) return t;
   Tensor source = contiguous(plain(t));
   if (f.format == natural_format(t.dim())) {
     Tensor out = empty_as(source);
@@ -204,18 +224,18 @@ Tensor in_format(const Tensor& t, int64_t format) {
   }
   const size_t bytes = source.nbytes();
   Tensor out(c10::make_intrusive<TensorImpl, UndefinedTensorImpl>(
-      Storage(c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, data_of(stored(source, f)),
+      Storage(c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, data_of(stored(source, f, c0)),
                                                storage_of(source)->allocator(), /*resizable=*/true)),
       source.key_set(), source.dtype()));
   out.unsafeGetTensorImpl()->set_sizes_contiguous(source.sizes());
   return out;
 }
 
-void change_format(const Tensor& t, int64_t format) {
+void change_format(const Tensor& t, int64_t format, int64_t c0) {
   DeviceOf guard(t);
   const FormatName& f = named(format);
   StorageImpl* storage = storage_of(t);
-  if (format_of(t) == format) return;
+  if (already_in(t, format, c0)) return;
   if (f.format == natural_format(t.dim())) {
     make_storage_plain(storage);
     return;
@@ -224,8 +244,35 @@ void change_format(const Tensor& t, int64_t format) {
               "npu_format_cast_: a tensor of shape ", t.sizes(), ", strides ", t.strides(), " and offset ",
               t.storage_offset(), " is a view of a storage of ", storage->nbytes(),
               " bytes, whose format cannot change for a part of it; use x = x.npu_format_cast(", format, ")");
-  DataPtr data = data_of(stored(plain(t), f));
+  DataPtr data = data_of(stored(plain(t), f, c0));
   storage->set_data_ptr_noswap(std::move(data));
+}
+
+void follow_format(const Storage& from, const Storage& to) {
+  const StoredFormat* format = stored_format(from.unsafeGetStorageImpl());
+  if (format == nullptr || from.nbytes() != to.nbytes() || to.device() != from.device()) return;
+  const Tensor whole(c10::make_intrusive<TensorImpl, UndefinedTensorImpl>(Storage(to), format->memory.key_set(),
+                                                                          scalarTypeToTypeMeta(format->dtype)));
+  whole.unsafeGetTensorImpl()->set_sizes_contiguous(format->sizes);
+  change_format(whole, format->format, format->c0);
+}
+
+namespace {
+constexpr std::string_view kSaved = "npu_format:";
+}
+
+std::string saved_format(const Tensor& t) {
+  const StoredFormat* format = t.has_storage() ? stored_format(storage_of(t)) : nullptr;
+  if (format == nullptr || !fills_storage(t, *format)) return {};
+  return c10::str(kSaved, static_cast<int64_t>(format->format), ':', format->c0);
+}
+
+void restore_format(const Tensor& t, const std::string& saved) {
+  if (!saved.starts_with(kSaved)) return;
+  int format = 0, c0 = 0;
+  TORCH_CHECK(std::sscanf(saved.c_str() + kSaved.size(), "%d:%d", &format, &c0) == 2 && c0 > 0 && c0 <= 2 * kBlock,
+              "a saved tensor has the format '", saved, "', which this torch does not know");
+  change_format(t, format, c0);
 }
 
 }  // namespace at::native::npu

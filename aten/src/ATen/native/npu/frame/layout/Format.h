@@ -15,6 +15,8 @@
 #include <c10/util/DimVector.h>
 
 #include <atomic>
+#include <optional>
+#include <string>
 
 namespace at::native::npu {
 
@@ -24,6 +26,7 @@ struct StoredFormat {
   Tensor memory;    // of the storage sizes; plain by itself
   DimVector sizes;  // of the tensor that was cast
   ScalarType dtype;
+  int64_t c0;  // channels, or columns, of a block
 };
 
 // How many storages with a StoredFormat live: as long as there are none, looking for one costs a load.
@@ -59,9 +62,21 @@ const DataPtr& allocation_of(const Tensor& t);
 
 // The format that a tensor is in; a view of a storage in a private format counts as plain.
 int64_t format_of(const Tensor& t);
-// A copy in another format. Raises for a format that there is not, or that tensors of this shape do not have.
-Tensor in_format(const Tensor& t, int64_t format);
+// The block that a customize_dtype asks for: the number of a dtype, as ScalarType has it, or none.
+int64_t block_for(const Tensor& t, int64_t format, std::optional<int64_t> customize_dtype);
+// Whether a cast to the format, with blocks of c0, would change nothing. A tensor of fewer than two dimensions keeps its
+// plain format.
+bool already_in(const Tensor& t, int64_t format, int64_t c0);
+// A copy in another format; the tensor itself where it is in it. Raises for a format that there is not, or that tensors
+// of this shape do not have.
+Tensor in_format(const Tensor& t, int64_t format, int64_t c0);
 // Changes the format of the tensor's storage.
-void change_format(const Tensor& t, int64_t format);
+void change_format(const Tensor& t, int64_t format, int64_t c0);
+// Puts a plain storage into the format of another one of the same content; nothing happens if that is plain.
+void follow_format(const Storage& from, const Storage& to);
+
+// A private or named format as the text that torch.save keeps, empty if there is none; and the other way.
+std::string saved_format(const Tensor& t);
+void restore_format(const Tensor& t, const std::string& saved);
 
 }  // namespace at::native::npu

@@ -3,13 +3,17 @@
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
+
+#include <algorithm>
 
 namespace at::native::npu {
 namespace {
@@ -70,10 +74,16 @@ void check_first_dtype(const c10::FunctionSchema& schema, const c10::IValue* val
   }
 }
 
+void check_outs_apart(const c10::FunctionSchema& schema, const c10::IValue* values) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) at::assert_no_internal_overlap(values[i].toTensor());
+  }
+}
+
 // Turns the arguments of a call into the operands of a command.
 class Submission {
  public:
-  Submission(const char* ir, c10::Device device) : device_(device) { cmd_.Name(ir); }
+  Submission(const char* ir, c10::Device device, DtypeMask wide) : device_(device), wide_(wide) { cmd_.Name(ir); }
 
   // `natural`: the dtypes that the operator gives, for the out= tensors in order, which are then cast to.
   void add(const c10::Argument& argument, const c10::IValue& value, const OutputSpecs& natural) {
@@ -112,7 +122,7 @@ class Submission {
       return;
     }
     elements_ += t.numel();
-    cmd_.Output(t, natural);
+    cmd_.Output(t, wide_ == 0 ? natural : computed(natural, t));
   }
 
   void run() {
@@ -121,8 +131,13 @@ class Submission {
   }
 
  private:
+  // The dtype in which the operator gives what is of dtype `natural`, or of the tensor's if that is not said.
+  ScalarType computed(ScalarType natural, const Tensor& t) const {
+    return widened(natural == ScalarType::Undefined ? t.scalar_type() : natural, wide_);
+  }
+
   void add_tensor(const Tensor& t, bool written) {
-    cmd_.Input(t);
+    cmd_.Input(t.defined() && wide_ != 0 ? t.to(widened(t.scalar_type(), wide_)) : t);
     if (written && t.defined()) output(t);
   }
 
@@ -189,6 +204,7 @@ class Submission {
   }
 
   c10::Device device_;
+  DtypeMask wide_;
   OpCommand cmd_;
   int64_t elements_ = 0, outputs_ = 0;
 };
@@ -199,7 +215,6 @@ void resize_outs(const c10::FunctionSchema& schema, const c10::IValue* values, c
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     if (!schema.arguments()[i].is_out()) continue;
     const Tensor& out = values[i].toTensor();
-    at::assert_no_internal_overlap(out);
     const OutputSpec& spec = specs.at(k++);
     if (out.sizes() != IntArrayRef(spec.sizes)) {
       resize_tensor(out, spec.sizes, spec.strides.empty() ? OptionalIntArrayRef() : OptionalIntArrayRef(spec.strides));
@@ -234,15 +249,18 @@ class AtenKernel final : public c10::OperatorKernel {
     const c10::IValue* values = stack->data() + first;
     const c10::Device device = device_of(op, values);
     const DeviceOf guard(device);
-    check_first_dtype(schema, values, entry_.dtypes);
+    check_first_dtype(schema, values, entry_.dtypes & ~refused_here(entry_.refused));
+    check_outs_apart(schema, values);
     if (entry_.check != nullptr) entry_.check(AtenArguments(schema, values));
     const OutputSpecs specs =
         entry_.rule != nullptr ? entry_.rule(AtenArguments(schema, values)) : meta_outputs(op, values);
     const OutputSpecs natural = natural_outputs(entry_, values, specs);
     check_outs(schema, values, natural, entry_.exact);
     resize_outs(schema, values, specs);
+    if (lacks(entry_.ir))
+      return entry_.composed != nullptr ? compose(op, stack, specs) : run_on_cpu(op, stack, entry_.ir);
 
-    Submission command(entry_.ir, device);
+    Submission command(entry_.ir, device, entry_.wide);
     std::vector<c10::IValue> results;
     for (size_t i = 0; i < schema.arguments().size(); ++i) command.add(schema.arguments()[i], values[i], natural);
     size_t k = 0;
@@ -264,6 +282,42 @@ class AtenKernel final : public c10::OperatorKernel {
   }
 
  private:
+  void compose(const c10::OperatorHandle& op, torch::jit::Stack* stack, const OutputSpecs& specs) const {
+    const c10::FunctionSchema& schema = op.schema();
+    const c10::IValue* values = stack->data() + (stack->size() - schema.arguments().size());
+    std::vector<Tensor> computed;
+    try {
+      computed = entry_.composed(AtenArguments(schema, values));
+    } catch (const MissingOperator& missing) {
+      return run_on_cpu(op, stack, missing.ir());  // this use of it has no composition
+    }
+    std::vector<c10::IValue> results;
+    size_t k = 0;
+    const auto next = [&] {
+      const OutputSpec& spec = specs.at(k);
+      const Tensor& t = computed.at(k++);
+      if (!t.defined() || spec.dtype == ScalarType::Undefined) return t;
+      if (spec.strides.empty() || t.strides() == IntArrayRef(spec.strides)) return t.to(spec.dtype);
+      return empty_npu(spec.sizes, spec.strides, spec.dtype, t.device()).copy_(t);
+    };
+    for (const c10::Argument& argument : schema.arguments()) {
+      if (argument.is_out()) values[&argument - schema.arguments().data()].toTensor().copy_(next());
+    }
+    for (const c10::Argument& result : schema.returns()) {
+      if (result.alias_info() != nullptr) {
+        results.push_back(aliased(schema, values, result));
+      } else if (result.type()->kind() == TypeKind::ListType) {
+        c10::List<Tensor> list;
+        while (k < computed.size()) list.push_back(next());
+        results.emplace_back(list);
+      } else {
+        results.emplace_back(next());
+      }
+    }
+    torch::jit::drop(*stack, schema.arguments().size());
+    for (auto& result : results) stack->push_back(std::move(result));
+  }
+
   static Tensor make(const OutputSpec& spec, c10::Device device, Submission& command) {
     Tensor result;
     if (spec.dtype != ScalarType::Undefined) {
@@ -320,6 +374,11 @@ const c10::IValue& AtenArguments::operator[](std::string_view name) const {
   TORCH_CHECK(false, schema_.name(), " has no argument ", name);
 }
 
+bool AtenArguments::has(std::string_view name) const {
+  const auto& all = schema_.arguments();
+  return std::any_of(all.begin(), all.end(), [name](const c10::Argument& a) { return a.name() == name; });
+}
+
 OutputSpec AtenArguments::like(std::string_view name) const {
   const Tensor& t = tensor(name);
   return {t.scalar_type(), DimVector(t.sizes()), {}};
@@ -332,5 +391,7 @@ void register_aten_op(torch::Library& library, const AtenEntry& entry) {
 void register_give(torch::Library& library, const char* overload, const char* functional, bool exact) {
   library.impl(overload, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<GiveKernel>(functional, exact)));
 }
+
+OutputSpecs no_outputs(const AtenArguments& /*arguments*/) { return {}; }
 
 }  // namespace at::native::npu

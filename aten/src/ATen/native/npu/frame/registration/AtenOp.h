@@ -32,11 +32,14 @@ struct OutputSpec {
 };
 using OutputSpecs = std::vector<OutputSpec>;
 
+inline OutputSpec output_of(ScalarType dtype, IntArrayRef sizes) { return {dtype, DimVector(sizes), {}}; }
+
 // The arguments of one call, by name.
 class AtenArguments {
  public:
   AtenArguments(const c10::FunctionSchema& schema, const c10::IValue* values) : schema_(schema), values_(values) {}
   const c10::IValue& operator[](std::string_view name) const;
+  bool has(std::string_view name) const;
   const Tensor& tensor(std::string_view name) const { return (*this)[name].toTensor(); }
   // Shape and dtype of an argument.
   OutputSpec like(std::string_view name) const;
@@ -47,6 +50,10 @@ class AtenArguments {
 };
 
 using OutputRule = OutputSpecs (*)(const AtenArguments&);
+// The rule of operators that change their operands only.
+OutputSpecs no_outputs(const AtenArguments& arguments);
+// The results (those that are not written to arguments) of other operators, where the device lacks this one.
+using Composition = std::vector<Tensor> (*)(const AtenArguments&);
 // Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
 using ArgumentCheck = void (*)(const AtenArguments&);
 
@@ -60,6 +67,9 @@ struct AtenEntry {
   const char* functional = nullptr;
   bool exact = false;
   ArgumentCheck check = nullptr;
+  DtypeMask wide = 0;              // dtypes of tensors that are computed with in a wider one (widened())
+  Composition composed = nullptr;  // nullptr: the CPU's kernel
+  DtypeMask refused = 0;           // dtypes of the first tensor that the simulated device's kernel refuses
 };
 
 // Registers the boxed kernel for an overload of aten.

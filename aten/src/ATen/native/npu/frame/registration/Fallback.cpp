@@ -54,7 +54,7 @@ void count_call(const c10::OperatorHandle& op) {
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
-                              "' with arguments from the 'npu' backend: it has no npu kernel, and ", reason,
+                              "' with arguments from the 'npu' backend: the device has no kernel for it, and ", reason,
                               ", so it cannot run on the CPU instead.");
 }
 
@@ -206,6 +206,13 @@ void no_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torc
 }
 
 }  // namespace
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, const char* ir) {
+  TORCH_CHECK_NOT_IMPLEMENTED(fallback_enabled(), "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the 'npu' backend: the device has no IR operator '", ir,
+                              "', and NPU_FALLBACK=0 forbids the CPU.");
+  run_on_cpu(op, stack, c10::DispatchKey::CPU);
+}
 
 std::map<std::string, int64_t> fallback_stats() {
   const std::lock_guard<std::mutex> lock(mutex);

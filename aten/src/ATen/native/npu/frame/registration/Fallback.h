@@ -3,7 +3,7 @@
 // NPU_FALLBACK=0 in the environment when the library loads: they raise upstream's "Could not run" instead.
 
 #include <ATen/core/dispatch/Dispatcher.h>
-
+#include <ATen/core/stack.h>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,5 +18,9 @@ void reset_fallback_stats();
 bool fallback_enabled();
 // Runs the operator's kernel for `key`, one of the CPU's, on copies of its arguments, and counts that; Note [Fallback].
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DispatchKey key);
+
+// Runs an operator that has a kernel on the CPU after all, because the device lacks the kernel's IR operator `ir`. As
+// above, with NPU_FALLBACK=0 it raises.
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, const char* ir);
 
 }  // namespace at::native::npu

@@ -1,0 +1,19 @@
+// Assertions that the device makes, and the tokens that order them in a traced graph.
+
+#include <ATen/ATen.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
+#include <NPUNativeFunctions.h>
+
+namespace at::native::npu {
+
+Tensor make_dep_token(std::optional<ScalarType> dtype, std::optional<Layout> /*layout*/, std::optional<Device> device,
+                      std::optional<bool> /*pin_memory*/, std::optional<MemoryFormat> /*memory_format*/) {
+  return empty_npu({}, dtype.value_or(kFloat), resolve_device(device));
+}
+
+Tensor functional_assert_async(const Tensor& self, std::string_view assert_msg, const Tensor& dep_token) {
+  at::_assert_async(self, assert_msg);
+  return dep_token.clone();
+}
+
+}  // namespace at::native::npu

@@ -1,0 +1,66 @@
+// Decompositions, solvers and distances: one ATen operator each.
+
+#include "exec/definition/aten.h"
+#include "ops/common.h"
+#include "ops/index/index_range.h"
+
+namespace acl_sim {
+namespace {
+
+using at::Tensor;
+void check_lu_pivots(OpContext& c) { check_range(c.in(1), 1, c.in(0).size(-1), "pivot"); }
+
+void check_ldl_pivots(OpContext& c) {
+  const at::Tensor pivots = c.in(1);
+  check_range(pivots.abs(), 1, c.in(0).size(-1), "pivot");
+}
+
+SIM_ATEN(LinalgCholesky, "cholesky.out");
+SIM_ATEN(CholeskyInverse, "cholesky_inverse.out");
+SIM_ATEN(CholeskySolve, "_cholesky_solve_helper");
+SIM_ATEN(CholeskyEx, "linalg_cholesky_ex.L");
+SIM_ATEN(LinalgDet, "_linalg_det.result");
+SIM_ATEN(LinalgSlogdet, "_linalg_slogdet.sign");
+SIM_ATEN(LinalgEigh, "_linalg_eigh.eigenvalues");
+SIM_ATEN(Eig, "linalg_eig.out");
+SIM_ATEN(EigenValues, "_linalg_eigvals");
+SIM_ATEN(LinalgSolve, "_linalg_solve_ex.result");
+SIM_ATEN(LinalgSolveTriangular, "linalg_solve_triangular.out");
+SIM_ATEN(TriangularSolve, "triangular_solve.X");
+SIM_ATEN(LinalgSvd, "_linalg_svd.U");
+SIM_ATEN(LinalgQr, "linalg_qr.out");
+SIM_ATEN(Geqrf, "geqrf");
+SIM_ATEN(Ormqr, "ormqr.out");
+SIM_ATEN(HouseholderProduct, "linalg_householder_product.out");
+SIM_ATEN(LinalgInv, "linalg_inv_ex.inverse");
+SIM_ATEN(LdlFactor, "linalg_ldl_factor_ex.out");
+SIM_ATEN_CHECKED(LdlSolve, "linalg_ldl_solve.out", check_ldl_pivots);
+SIM_ATEN(LinalgLu, "linalg_lu.out");
+SIM_ATEN(LuFactor, "linalg_lu_factor_ex.out");
+SIM_ATEN_CHECKED(LuSolve, "linalg_lu_solve.out", check_lu_pivots);
+SIM_ATEN(LuUnpack, "lu_unpack.out");
+SIM_ATEN(MatrixExp, "linalg_matrix_exp");
+SIM_ATEN(LinearCombination, "_compute_linear_combination");
+SIM_ATEN(CdistForward, "_cdist_forward");
+SIM_ATEN(CdistBackward, "_cdist_backward");
+SIM_ATEN(PdistForward, "_pdist_forward");
+SIM_ATEN(PdistGrad, "_pdist_backward");
+
+// a, b, rcond -> solution, residuals, rank, singular values; those that the driver does not give are empty
+void least_squares(OpContext& c) {
+  std::optional<double> rcond;
+  if (c.has_input(2)) rcond = c.in_scalar(2).toDouble();
+  const std::string driver = c.attrs().text("driver", "gelsy");
+  const auto [solution, residuals, rank, singular] = at::linalg_lstsq(c.in(0), c.in(1), rcond, driver);
+  c.set_out(0, solution);
+  Tensor rest = c.out(1), ranks = c.out(2), values = c.out(3);
+  rest.zero_();
+  if (rest.numel() == residuals.numel()) rest.copy_(residuals);
+  if (ranks.numel() > 0) ranks.copy_(rank);
+  if (values.numel() > 0) values.copy_(singular);
+}
+
+SIM_OP(LeastSquares).inputs(3).outputs(4).dtypes(kAllTypes).attrs({"driver:str"}).run(least_squares);
+
+}  // namespace
+}  // namespace acl_sim

@@ -1,0 +1,30 @@
+#pragma once
+// What the simulator's libraries ask of each other: libhccl puts work of its own into the order of libascendcl's streams.
+// No CANN library has these functions, and the host calls none of them.
+
+#include "acl_rt.h"
+
+// For the simulator's other libraries, which put work of their own into a stream's order (libhccl).
+typedef struct aclsimTask {
+  void* stream;
+  int32_t fault;  // 0 none, 1 the result comes out multiplied by `scale`, 2 an error, 3 a hang
+  float scale;
+} aclsimTask;
+
+// Runs on the stream's thread. A failure is returned with its reason, which marks the stream. With a null task it
+// only frees `data`; each launch ends in exactly one call.
+typedef aclError (*aclsimFunction)(void* data, const aclsimTask* task, char* reason, size_t length);
+
+// Where a range of device memory lies.
+typedef struct aclsimMemory {
+  void* alias;          // where this process reads and writes it
+  int32_t device;       // number of the device in the host, whatever ASCEND_RT_VISIBLE_DEVICES shows
+  int32_t file;         // this process's descriptor of the device's memory, which other processes can map
+  uint64_t file_bytes;
+  uint64_t offset;      // of the range in the file; UINT64_MAX where the range is not the file's own memory
+} aclsimMemory;
+
+typedef enum aclsimAccess {
+  ACLSIM_READ = 0,   // the range gets the host's element order
+  ACLSIM_WRITE = 1,  // the range is about to be overwritten as a whole
+} aclsimAccess;

@@ -1,0 +1,72 @@
+"""LAMB over flat tensors."""
+
+from typing import Any
+
+import torch
+
+from .npu_fused_adam import check_adam_options
+from .npu_fused_optim_base import NpuFusedOptimizerBase, Run, _clip
+
+__all__ = ["NpuFusedLamb"]
+
+# The norm of a parameter counts for no more, as in the paper's code.
+_LARGEST_NORM = 10.0
+
+
+class NpuFusedLamb(NpuFusedOptimizerBase):
+    r"""LAMB (You et al., "Large Batch Optimization for Deep Learning") over flat tensors, without bias correction.
+
+    Each parameter steps by lr * r * u with u = m / (sqrt(v) + eps) + weight_decay * w and
+    r = min(|w|, 10) / |u|, or 1 where either norm is 0.
+
+    Args:
+        params (iterable): parameters or parameter groups.
+        lr (float, optional): learning rate. Default: 1e-3.
+        betas (tuple, optional): decay of the means of gradients and of their squares. Default: (0.9, 0.999).
+        eps (float, optional): added to the denominator. Default: 1e-6.
+        weight_decay (float, optional): see above. Default: 0.
+        adam (bool, optional): r is 1 always. Default: False.
+        use_global_grad_norm (bool, optional): gradients whose norm over all parameters is above 1 are scaled down to
+            it before the step. Default: False.
+
+    Raises ValueError for a negative option or a beta outside of [0, 1).
+    """
+
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0, adam=False, use_global_grad_norm=False
+    ):
+        check_adam_options(lr, betas, eps, weight_decay)
+        self.adam, self.use_global_grad_norm = adam, use_global_grad_norm
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _state_names(self, group: dict[str, Any]) -> dict[str, float]:
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        r"""One step of all parameters that have a gradient; ``closure`` evaluates the model again."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.use_global_grad_norm:
+            runs = [run for pack in self._gathered() for run in pack.runs(count=False)]
+            _clip([run.grad for run in runs], 1.0, 2.0)
+        super().step()
+        return loss
+
+    def _update(self, group: dict[str, Any], run: Run) -> None:
+        beta1, beta2 = group["betas"]
+        mean, mean_square = run.states["exp_avg"], run.states["exp_avg_sq"]
+        mean.lerp_(run.grad, 1 - beta1)
+        mean_square.mul_(beta2).addcmul_(run.grad, run.grad, value=1 - beta2)
+        update = mean / mean_square.sqrt().add_(group["eps"])
+        if group["weight_decay"] != 0:
+            update.add_(run.param, alpha=group["weight_decay"])
+        if not self.adam:
+            updates = run.parts_of(update)
+            weights = torch.stack(torch._foreach_norm(run.params)).clamp_(max=_LARGEST_NORM)
+            sizes = torch.stack(torch._foreach_norm(updates))
+            ratios = torch.where((weights > 0) & (sizes > 0), weights / sizes, torch.ones_like(sizes))
+            torch._foreach_mul_(updates, list(ratios.unbind()))
+        run.param.add_(update, alpha=-group["lr"])
