@@ -6,8 +6,9 @@
 //   ASCEND_SIM_TINY            an operator whose operands have at most that many elements together may run on the
 //                              calling thread; 0 never (65536)
 //   ASCEND_SIM_OPERATORS       all; or cann: only operators that CANN documents, so that the device is as strict as a
-//   card ASCEND_SIM_FAULT           see fault.h ASCEND_RT_VISIBLE_DEVICES  as on CANN: a comma separated list of device
-//   numbers, cut at the first invalid one
+//                              card
+//   ASCEND_SIM_FAULT           see fault.h
+//   ASCEND_RT_VISIBLE_DEVICES  as on CANN: a comma separated list of device numbers, cut at the first invalid one
 
 #include <cstddef>
 #include <cstdint>

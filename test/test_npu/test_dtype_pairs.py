@@ -1,5 +1,5 @@
-"""Every pair of dtypes of the operands of upstream's operators with two tensors or more, gradients included: what the CPU
-computes npu computes alike or refuses at the call; nothing is left for the next synchronisation.
+"""Every pair of dtypes of the operands of upstream's operators with two tensors or more, gradients included: what the
+CPU computes npu computes alike or refuses at the call; nothing is left for the next synchronisation.
 
 A default run takes a sample of the operators, which NPU_PAIRS_SEED chooses; NPU_SLOW_TESTS=1 all of them (minutes), and
 `python test_dtype_pairs.py --operators NAME` those with this in their name. Deviations are listed with their reason in
@@ -103,9 +103,11 @@ class DtypePairsTest(TestCase):
 
     def operators(self):
         for op in op_db:
-            if op.name in UNINITIALISED or not (SLOW or chosen_name) and zlib.crc32(
-                f"{SEED} {op.full_name}".encode()
-            ) % SHARE:
+            if (
+                op.name in UNINITIALISED
+                or not (SLOW or chosen_name)
+                and zlib.crc32(f"{SEED} {op.full_name}".encode()) % SHARE
+            ):
                 continue
             if chosen_name is not None and chosen_name not in op.full_name:
                 continue
@@ -132,9 +134,7 @@ class DtypePairsTest(TestCase):
                     continue
                 values = pytree.tree_map(lambda v: v.detach() if is_dense(v) else v, values)
                 for case, given in combinations(values):
-                    self.examine(
-                        op.full_name, case, lambda v, op=op: op_checks.run_forward(op, v), given, False
-                    )
+                    self.examine(op.full_name, case, lambda v, op=op: op_checks.run_forward(op, v), given, False)
         self.judge()
 
     def test_gradients(self):

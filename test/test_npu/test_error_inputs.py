@@ -297,6 +297,64 @@ class MisuseTest(TestCase):
             self.same(lambda t, r=right: torch.searchsorted(t, 2.5, right=r), x)
         self.refuses("not implemented for 'Bool'", lambda: torch.bucketize(x.bool().npu(), x.bool().npu()))
 
+    # Asked of both devices: the CPU's class, and its words up to where they name types or shapes.
+    CALLS = {
+        "a dimension twice": lambda d: torch.ones(3, 3, device=d).std((0, 0)),
+        "a dimension twice, by its other name": lambda d: torch.var_mean(torch.ones(3, 3, device=d), (1, -1)),
+        "negative repeats": lambda d: torch.ones(3, device=d).repeat_interleave(torch.tensor([1, -1, 2], device=d)),
+        "a negative repeat": lambda d: torch.ones(3, device=d).repeat_interleave(-1),
+        "too few samples of 2d pooling": lambda d: F.fractional_max_pool2d(
+            torch.ones(2, 3, 5, 5, device=d), 2, output_size=2, _random_samples=torch.rand(1, 3, 2, device=d)
+        ),
+        "too few samples of 3d pooling": lambda d: F.fractional_max_pool3d(
+            torch.ones(2, 3, 5, 5, 5, device=d), 2, output_size=2, _random_samples=torch.rand(1, 3, 3, device=d)
+        ),
+        "samples of another dtype": lambda d: F.fractional_max_pool2d(
+            torch.ones(2, 3, 5, 5, device=d), 2, output_size=2, _random_samples=torch.rand(2, 3, 2, device=d).double()
+        ),
+        "indices of five dimensions": lambda d: torch.embedding_bag(
+            torch.ones(3, 3, device=d),
+            torch.zeros(1, 1, 1, 1, 2, dtype=torch.long, device=d),
+            torch.zeros(1).long().to(d),
+        ),
+        "an assertion of nothing": lambda d: torch._assert_async(torch.ones(0, device=d)),
+        "an assertion of two": lambda d: torch._assert_async(torch.ones(2, device=d)),
+        "a fraction of integers": lambda d: torch.add(
+            torch.ones(2, device=d).int(), torch.ones(2, device=d).int(), alpha=1.1
+        ),
+        "a fraction taken from integers": lambda d: (
+            torch.ones(2, device=d).long().sub_(torch.ones(2, device=d).long(), alpha=0.5)
+        ),
+        "a complex factor": lambda d: torch.add(torch.ones(2, device=d), torch.ones(2, device=d), alpha=1j),
+        "a truth as factor": lambda d: torch.add(torch.ones(2, device=d), torch.ones(2, device=d), alpha=True),
+        "slices of nothing": lambda d: torch.unique(torch.ones(0, 3, device=d), dim=1),
+        "nothing of nothing": lambda d: torch.unique(torch.ones(0, 0, device=d), dim=1),
+        "nothing of nothing in a row": lambda d: torch.unique_consecutive(torch.ones(0, 0, device=d), dim=0),
+        "truths between truths": lambda d: torch.ones(2, dtype=torch.bool, device=d).clamp(False, True),
+        "truths above truth": lambda d: torch.ones(2, dtype=torch.bool, device=d).clamp_min(False),
+        "statistics of nothing": lambda d: torch.native_batch_norm(
+            torch.ones(0, 3, 4, device=d), None, None, None, None, True, 0.1, 1e-5
+        ),
+        "pooling of nothing": lambda d: F.adaptive_avg_pool2d(torch.ones(2, 3, 4, 0, device=d), 2),
+        "eigenvalues of halves": lambda d: torch.linalg.eigvals(torch.ones(2, 2, device=d).half()),
+        "a mean of truths": lambda d: torch.ones(2, dtype=torch.bool, device=d).scatter_reduce(
+            0, torch.tensor([0], device=d), torch.ones(1, dtype=torch.bool, device=d), "mean"
+        ),
+    }
+
+    def test_said_at_the_call(self):
+        for name, call in self.CALLS.items():
+            said = []
+            with self.subTest(name):
+                for device in ("cpu", DEVICE):
+                    try:
+                        call(device)
+                        said.append((None, ""))
+                    except Exception as error:  # the class that is compared
+                        said.append((type(error), re.split(r"[\"\[]|, but got", str(error))[0].strip()))
+                    torch.npu.synchronize()
+                self.assertEqual(said[1], said[0])
+
     def test_addr_without_self(self):
         x = torch.ones(2).npu()
         self.refuses("expand", lambda: torch.addr(torch.ones(5).npu(), x, x, beta=0))

@@ -331,7 +331,9 @@ class _Reader:
         if op.compute not in ("common", "output", "none"):
             raise fail("`compute` is one of common, output, none", "compute")
         if op.wide and (op.compute == "none" or op.result == "asis"):
-            raise fail("`wide` needs a dtype that is computed in: `compute` common or output, `result` not asis", "wide")
+            raise fail(
+                "`wide` needs a dtype that is computed in: `compute` common or output, `result` not asis", "wide"
+            )
         if op.compute == "common" and not op.is_iterator:
             raise fail("`compute: common` needs a rule that is a TensorIterator", "compute")
         for key, values in (("dtypes", op.dtypes), ("fast", op.fast)):

@@ -2,15 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/registration/AtenOp.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {
-
-void check_one_element(const AtenArguments& a) {
-  const int64_t n = a.tensor("self").numel();
-  TORCH_CHECK(n == 1, "Boolean value of Tensor with ", n == 0 ? "no values" : "more than one value", " is ambiguous");
-}
 
 Tensor make_dep_token(std::optional<ScalarType> dtype, std::optional<Layout> /*layout*/, std::optional<Device> device,
                       std::optional<bool> /*pin_memory*/, std::optional<MemoryFormat> /*memory_format*/) {

@@ -8,8 +8,15 @@
 // The kernels are compiled once more for this library, under a namespace of their own: the simulator may be loaded,
 // too.
 #define acl_sim acl_host
+#include <simulator/core/config.h>
 #include <simulator/exec/definition/op.h>
 #undef acl_sim
+
+// The registry asks which operators the simulated device is set to have; here all of the few serve.
+const acl_host::Config& acl_host::config() {
+  static const Config all;
+  return all;
+}
 
 namespace at::native::npu {
 
