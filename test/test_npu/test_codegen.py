@@ -115,11 +115,15 @@ class CodegenTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         written = (out / "GeneratedAten.cpp").read_text()
         self.assertIn(
-            '{"cholesky.out", "LinalgCholesky", kDtypeFloat | kDtypeComplex, nullptr, "cholesky", false}', written
+            '{.overload = "cholesky.out", .ir = "LinalgCholesky", .dtypes = kDtypeFloat | kDtypeComplex, '
+            '.rule = nullptr, .functional = "cholesky"}',
+            written,
         )
         self.assertIn('OutputSpecs{a.like("x")}', written)
         # Structured operators refuse an out= tensor of another dtype, others cast.
-        self.assertIn('"Ormqr", kDtypeAny, nullptr, "ormqr", true}', written)
+        self.assertIn(
+            '.ir = "Ormqr", .dtypes = kDtypeAny, .rule = nullptr, .functional = "ormqr", .exact = true}', written
+        )
         self.assertIn('register_give(m, "histogram.bin_ct_out", "histogram.bin_ct", true)', written)
         self.assertIn('register_give(m, "geqrf.a", "geqrf", false)', written)
         self.assertIn('register_give(m, "isin.Scalar_Tensor_out", "isin.Scalar_Tensor", true)', written)
@@ -185,17 +189,37 @@ refused:
         )
         self.assertEqual(result.returncode, 0, result.stderr)
         text = "".join(p.read_text() for p in out.glob("*.cpp"))
-        less = "~dtype_mask(at::ScalarType::UInt16, at::ScalarType::ComplexHalf)"
+        refused = "dtype_mask(at::ScalarType::UInt16, at::ScalarType::ComplexHalf)"
+        less = f"~refused_here({refused})"
+        begin = '.ir = "Cholesky", .dtypes = kDtypeAny, .rule = nullptr'
         for line in (
-            f'  check_dtype(compute, (kDtypeInt | kDtypeFloat) & {less}, "mm");\n  one(self);\n  two(result);\n  if (',
+            # The result's dtype says nothing of operands that are not cast.
+            f'  check_dtype(self.scalar_type(), (kDtypeInt | kDtypeFloat) & {less}, "mm");\n  one(self);\n  two(result);'
+            "\n  if (",
             f"if (fast_operands(kDtypeInt & {less}, self, other)",
-            f'{{"cholesky", "Cholesky", kDtypeAny & {less}, nullptr, nullptr, false, look}}',
-            '{"cholesky.out", "Cholesky", kDtypeAny, nullptr, "cholesky", false, look}',
-            '{"ormqr", "Ormqr", kDtypeAny, nullptr, nullptr, false, look}',
+            f'{{.overload = "cholesky", {begin}, .check = look, .refused = {refused}}}',
+            f'{{.overload = "cholesky.out", {begin}, .functional = "cholesky", .check = look}}',
+            '.ir = "Ormqr", .dtypes = kDtypeAny, .rule = nullptr, .check = look}',
             f'check_dtype(self.scalar_type(), kDtypeAny & {less}, "abs");\n  return npu::kernel(self);',
             f'for (const at::Tensor& t : tensors) check_dtype(t.scalar_type(), kDtypeAny & {less}, "cat");',
         ):
             self.assertIn(line, text)
+
+    def test_computed_in_a_wider_dtype(self):
+        result, out = self.table(
+            "ir_ops:\n- {func: mul.Tensor, ir: Mul, fast: [float], wide: [float16, complex32]}\n"
+            "aten_ops:\n- {funcs: [cholesky], ir: Cholesky, wide: [bfloat16]}\n"
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = "".join(p.read_text() for p in out.glob("*.cpp"))
+        wide = "dtype_mask(at::ScalarType::Half, at::ScalarType::ComplexHalf)"
+        self.assertIn(f"  compute = widened(compute, {wide});", text)
+        # The short way computes in the operands' own dtype.
+        self.assertIn(f"fast_operands((kDtypeFloat) & ~{wide}, self, other)", text)
+        self.assertIn(".rule = nullptr, .wide = dtype_mask(at::ScalarType::BFloat16)}", text)
+        self.fails("ir_ops:\n- {func: mul.Tensor, ir: Mul, wide: [float64]}\n", 2, "`wide` cannot name `float64`")
+        self.fails("aten_ops:\n- {funcs: [cholesky], ir: C, wide: [half]}\n", 2, "`wide` cannot name `half`")
+        self.fails("ir_ops:\n- {func: mm, ir: MatMul, wide: [float16]}\n", 2, "needs a dtype that is computed in")
 
     def test_wrong_refusals(self):
         table = "kernels: {abs: kernel}\nrefused:\n- {dtypes: [%s], funcs: [%s]}\n"

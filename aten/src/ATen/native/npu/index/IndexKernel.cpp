@@ -260,7 +260,7 @@ Tensor& _index_put_impl_(Tensor& self, const c10::List<std::optional<Tensor>>& i
         TORCH_CHECK_INDEX(mask->size(d) == self.size(d), "The shape of the mask ", mask->sizes(), " at index ", d,
                           " does not match the shape of the indexed tensor ", self.sizes(), " at index ", d);
       }
-      if (by_value) return self.masked_fill_(*mask, values);
+      if (by_value || repeats) return self.masked_fill_(*mask, values.reshape({}));
       const Tensor filled = at::where(*mask, values.reshape({}), self);
       return self.copy_(filled);
     }

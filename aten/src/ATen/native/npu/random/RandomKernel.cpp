@@ -9,10 +9,10 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -323,14 +323,17 @@ Tensor& give_normal(const Tensor& result, Tensor& out) {
 }  // namespace
 
 Tensor& normal_of_mean_out(const Tensor& mean, double std, std::optional<Generator> generator, Tensor& out) {
+  check_overlap(out, mean);
   return give_normal(npu::normal_of_mean(mean, std, generator), out);
 }
 
 Tensor& normal_of_std_out(double mean, const Tensor& std, std::optional<Generator> generator, Tensor& out) {
+  check_overlap(out, std);
   return give_normal(npu::normal_of_std(mean, std, generator), out);
 }
 
 Tensor& normal_of_both_out(const Tensor& mean, const Tensor& std, std::optional<Generator> generator, Tensor& out) {
+  check_overlap(out, mean, std);
   return give_normal(npu::normal_of_both(mean, std, generator), out);
 }
 
