@@ -317,8 +317,14 @@ void Comm::check(const aclsimTask* task, Deadline deadline, const Operation& ope
   }
   const auto concerns = [&](uint32_t rank) {
     if (operation.items.empty()) return peers_[rank].slot->left.load(std::memory_order_acquire) < operation.number;
-    return std::any_of(operation.items.begin(), operation.items.end(),
-                       [rank](const Item& item) { return item.rank == rank; });
+    // A letter that lies there can be read when its sender has gone, and one that was taken is delivered.
+    const bool comes = peers_[rank].slot->letter_to(rank_, size()).posted.load(std::memory_order_acquire) >
+                       peers_[rank].received;
+    const bool delivered = peers_[rank].slot->taken_of(rank_, size()).load(std::memory_order_acquire) >=
+                           peers_[rank].sent;
+    return std::any_of(operation.items.begin(), operation.items.end(), [&](const Item& item) {
+      return item.rank == rank && !(item.sends ? delivered : comes);
+    });
   };
   for (const uint32_t rank : local_ranks_) {
     const Peer& peer = peers_[rank];

@@ -181,10 +181,12 @@ def messages(rank, size):
     after, before = (rank + 1) % size, (rank - 1) % size
     for n in (3, 200_000):
         mine, x = values(rank, (n,), torch.float32).npu(), torch.empty(n, device="npu")
-        works = [dist.isend(mine, after), dist.irecv(x, before)]
-        for work in works:
-            work.wait()
-        same(x, values(before, (n,), torch.float32), "isend, irecv")
+        if rank < 2:
+            # Both send before they receive: each direction has a stream of its own.
+            works = [dist.isend(mine, 1 - rank), dist.irecv(x, 1 - rank)]
+            for work in works:
+                work.wait()
+            same(x, values(1 - rank, (n,), torch.float32), "isend, irecv")
         x = torch.empty(n, device="npu")
         batch = [dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, x, before)]
         batch += [dist.P2POp(dist.isend, mine * 2, before)]
@@ -273,11 +275,22 @@ def splitting(rank, size):
 
 def default_backend(rank, size):
     dist.init_process_group()
-    assert dist.get_backend() in ("hccl", "undefined"), dist.get_backend()
-    x, y = torch.ones(3, device="npu"), torch.ones(3)
+    assert dist.get_backend() == "hccl", dist.get_backend()
+    x = torch.ones(3, device="npu")
     dist.all_reduce(x)
-    dist.all_reduce(y)
-    assert x.tolist() == y.tolist() == [size] * 3
+    assert x.tolist() == [size] * 3
+    try:
+        dist.all_reduce(torch.ones(3))
+    except RuntimeError as error:
+        assert "cpu" in str(error)
+    else:
+        raise AssertionError("a CPU tensor was taken")
+    dist.destroy_process_group()
+    dist.init_process_group("cpu:gloo,npu:hccl")
+    for device in ("cpu", "npu"):
+        x = torch.ones(3, device=device)
+        dist.all_reduce(x)
+        assert x.tolist() == [size] * 3
     dist.destroy_process_group()
 
 

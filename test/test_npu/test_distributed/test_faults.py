@@ -1,0 +1,141 @@
+"""What the other ranks are told when one dies, hangs, or calls something else; and wrong use."""
+
+import glob
+import os
+import time
+import unittest
+
+import ranks
+
+import torch
+import torch.distributed as dist
+
+
+def told(action, *words):
+    """Runs `action`; the error that it, or the wait behind it, raises must have all the words."""
+    try:
+        action()
+        torch.npu.synchronize()
+    except Exception as error:  # noqa: BLE001
+        text = str(error)
+        missing = [word for word in words if word not in text]
+        assert not missing, f"{missing} are not in: {text}"
+        return text
+    raise AssertionError("nothing was raised")
+
+
+def other_shape(rank, size):
+    x = torch.ones(3 + rank, device="npu")
+    told(lambda: dist.all_reduce(x), "ranks do not call the same", "float32[3]", "float32[4]", "ALLREDUCE", "number 1")
+    # The group is over, the device is not.
+    told(lambda: dist.all_reduce(torch.ones(1, device="npu")), "has failed")
+    assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def other_dtype(rank, size):
+    x = torch.ones(3, dtype=torch.float32 if rank else torch.int32, device="npu")
+    told(lambda: dist.all_reduce(x), "ranks do not call the same", "float32", "int32", "rank 0", "rank 1")
+
+
+def other_operation(rank, size):
+    x = torch.ones(100_000, device="npu")
+    dist.all_reduce(x)
+    if rank == 0:
+        told(lambda: dist.broadcast(x, 0), "ranks do not call the same", "BROADCAST", "ALLREDUCE", "operation 2")
+    else:
+        told(lambda: dist.all_reduce(x), "ranks do not call the same", "BROADCAST", "ALLREDUCE", "operation 2")
+
+
+def dies(rank, size):
+    x = torch.ones(100_000, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    if rank == 1:
+        os._exit(7)
+    began = time.monotonic()
+    told(lambda: dist.all_reduce(x), "rank 1", "has ended", "operation 2", "ALLREDUCE")
+    assert time.monotonic() - began < 10
+
+
+def hangs(rank, size):
+    x = torch.ones(10, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    if rank == 1:
+        time.sleep(12)
+        os._exit(0)
+    began = time.monotonic()
+    told(lambda: dist.all_reduce(x), "time-out of 3000 ms", "ALLREDUCE", "rank 1")
+    assert time.monotonic() - began < 8
+
+
+def fails(rank, size):
+    x = torch.ones(10, device="npu")
+    told(lambda: dist.all_reduce(x), "fault on demand")
+
+
+def wrong_use(rank, size):
+    cpu = torch.ones(3)
+    for call, words in (
+        (lambda: dist.all_reduce(cpu), ("cpu",)),
+        (lambda: dist.all_reduce(torch.ones(4, 4, device="npu")[:, ::2]), ("contiguous",)),
+        (lambda: dist.all_gather_into_tensor(torch.ones(3, device="npu"), torch.ones(3, device="npu")), ("2 times",)),
+        (lambda: dist.all_to_all_single(torch.ones(3, device="npu"), torch.ones(3, device="npu")), ("divisible",)),
+        (lambda: dist.recv(torch.ones(3, device="npu")), ("any source",)),
+        (lambda: dist.all_reduce(torch.ones(1, device="npu", dtype=torch.bool), dist.ReduceOp.AVG), ("AVG", "bool")),
+    ):
+        told(call, *words)
+    dist.all_reduce(torch.ones(3, device="npu"))
+    other = torch.device("npu", 1 - rank)
+    told(lambda: dist.all_reduce(torch.ones(3, device=other)), "uses one device")
+
+
+def one_device(rank, size):
+    torch.npu.set_device(0)
+    told(lambda: dist.all_reduce(torch.ones(3, device="npu")), "same device", "ASCEND_SIM_DEVICE_COUNT")
+
+
+def whitelist(rank, size, path):
+    told(lambda: dist.all_reduce(torch.ones(3, device="npu")), "HCCL_WHITELIST_FILE")
+
+
+class TestFaults(unittest.TestCase):
+    def tearDown(self):
+        self.assertEqual(glob.glob("/dev/shm/*hccl*") + glob.glob("/dev/shm/*ascend*"), [])
+
+    def test_other_shape(self):
+        ranks.run(__file__, "other_shape", 2)
+
+    def test_other_dtype(self):
+        ranks.run(__file__, "other_dtype", 2)
+
+    def test_other_operation(self):
+        ranks.run(__file__, "other_operation", 3)
+
+    def test_rank_dies(self):
+        ranks.run(__file__, "dies", 3, codes={1: 7})
+
+    def test_rank_hangs(self):
+        ranks.run(__file__, "hangs", 2, timeout=3)
+
+    def test_fault_on_demand(self):
+        ranks.run(__file__, "fails", 2, env=lambda rank: {"ASCEND_SIM_FAULT": "HcclAllReduce:error@1"} if rank else {})
+
+    def test_wrong_use(self):
+        ranks.run(__file__, "wrong_use", 2)
+
+    def test_one_device_for_two_ranks(self):
+        ranks.run(__file__, "one_device", 2)
+
+    def test_whitelist(self):
+        import tempfile
+
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write('{"host_ip": ["10.9.8.7"], "device_ip": []}')
+            file.flush()
+            env = {"HCCL_WHITELIST_DISABLE": "0", "HCCL_WHITELIST_FILE": file.name, "HCCL_IF_IP": "127.0.0.1"}
+            ranks.run(__file__, "whitelist", 2, file.name, env=env)
+
+
+if __name__ == "__main__":
+    unittest.main()
