@@ -194,8 +194,8 @@ refused:
         begin = '.ir = "Cholesky", .dtypes = kDtypeAny, .rule = nullptr'
         for line in (
             # The result's dtype says nothing of operands that are not cast.
-            f'  check_dtype(self.scalar_type(), (kDtypeInt | kDtypeFloat) & {less}, "mm");\n  one(self);\n  two(result);'
-            "\n  if (",
+            f'  check_dtype(self.scalar_type(), (kDtypeInt | kDtypeFloat) & {less}, "mm");\n  one(self);\n'
+            "  two(result);\n  if (",
             f"if (fast_operands(kDtypeInt & {less}, self, other)",
             f'{{.overload = "cholesky", {begin}, .check = look, .refused = {refused}}}',
             f'{{.overload = "cholesky.out", {begin}, .functional = "cholesky", .check = look}}',
