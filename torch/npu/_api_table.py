@@ -263,7 +263,7 @@ _SECTIONS = (
         torch.backends.cudnn.conv | = | 2.13 | Has no effect on npu; kept, harmless.
         torch.backends.cuda.matmul | = | 1.8 | Has no effect on npu; kept, harmless.
         torch.backends.cuda.is_built | = | 1.5 | False on this wheel; torch.npu.is_available() asks for the device.
-        torch.backends.cuda.cufft_plan_cache | torch.backends.npu.fft_plan_cache | 2.13 | Remembers its size; npu needs no plans.
+        torch.backends.cuda.cufft_plan_cache | torch.backends.npu.fft_plan_cache | 2.13 | npu needs no plans.
         torch.backends.cuda.preferred_linalg_library | - | - | Chooses between NVIDIA libraries.
         torch.backends.cuda.preferred_blas_library | - | - | Chooses between NVIDIA libraries.
         torch.backends.cuda.enable_flash_sdp | = | 2.1 | Of all devices: npu's fused kernel, or the composite.
@@ -295,7 +295,7 @@ _SECTIONS = (
         torch.cuda.use_mem_pool | ~ | 2.13 | Allocations go to a pool.
         torch.cuda.GreenContext | - | - | CUDA green contexts.
         torch.cuda.green_contexts | - | - | CUDA green contexts.
-        torch.cuda.CUDAPluggableAllocator | torch.npu.NPUPluggableAllocator | 2.13 | Write its functions against AscendCL.
+        torch.cuda.CUDAPluggableAllocator | torch.npu.NPUPluggableAllocator | 2.13 | Its functions call AscendCL.
         torch.cuda.change_current_allocator | ~ | 2.13 | Takes an NPUPluggableAllocator.
         torch.cuda.caching_allocator_enable | - | - | The caching allocator is always on.
         torch.cuda.caching_allocator_disabled | - | - | The caching allocator is always on.
