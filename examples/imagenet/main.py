@@ -188,19 +188,26 @@ def require_device(args: argparse.Namespace) -> None:
     if args.distributed and not dist.is_backend_available(args.dist_backend):
         raise SystemExit(
             f"main.py: training on several devices needs the communication back end '{args.dist_backend}', which this "
-            "build does not have (HCCL comes later): leave out --multiprocessing-distributed and --world-size"
+            "build does not have: leave out --multiprocessing-distributed and --world-size"
         )
 
 
 def main() -> None:
     args = parse_options(sys.argv[1:])
-    os.environ["MASTER_ADDR"] = args.addr
-    os.environ["MASTER_PORT"] = MASTER_PORT
+    launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ  # by torchrun, which says where to meet, too
+    if launched:
+        args.rank, args.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        args.gpu = int(os.environ.get("LOCAL_RANK", 0))
+    else:
+        os.environ["MASTER_ADDR"] = args.addr
+        os.environ["MASTER_PORT"] = MASTER_PORT
     args.distributed = args.world_size > 1 or args.multiprocessing_distributed
     args.process_device_map = device_id_to_process_device_map(args.device_list)
     require_device(args)
     args.output.mkdir(parents=True, exist_ok=True)
-    if args.multiprocessing_distributed:
+    if launched:
+        main_worker(args.gpu, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), args)
+    elif args.multiprocessing_distributed:
         processes = len(args.process_device_map)
         args.world_size = max(args.world_size, 1) * processes
         mp.spawn(main_worker, nprocs=processes, args=(processes, args))
@@ -245,7 +252,8 @@ def learning_rate(args: argparse.Namespace, epoch: float, step: float) -> float:
 
 
 def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) -> None:
-    args.gpu = args.process_device_map[gpu] if args.multiprocessing_distributed else gpu
+    launched = "LOCAL_RANK" in os.environ
+    args.gpu = args.process_device_map[gpu] if args.multiprocessing_distributed and not launched else gpu
     if args.gpu is not None and args.device != "cpu":
         print(f"Use GPU: {args.gpu} for training")
     device = choose_device(args)
@@ -253,7 +261,7 @@ def main_worker(gpu: int | None, ngpus_per_node: int, args: argparse.Namespace) 
         random.seed(args.seed)
         torch.manual_seed(args.seed)
     if args.distributed:
-        if args.multiprocessing_distributed:
+        if args.multiprocessing_distributed and not launched:
             # The rank is that of the process among all; until here it was the machine's.
             args.rank = max(args.rank, 0) * ngpus_per_node + gpu
         url = args.dist_url if args.device == "gpu" else None

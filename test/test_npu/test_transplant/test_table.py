@@ -6,12 +6,6 @@ import unittest
 from transplant_case import ROOT, convert, tool
 
 table = tool("api_table")
-# Counterparts that come with HCCL.
-LATER = {
-    "torch.distributed.Backend.HCCL",
-    "torch.distributed.ProcessGroupHCCL",
-    "torch.distributed.is_hccl_available",
-}
 
 
 def exists(name):
@@ -59,7 +53,7 @@ class TestTable(unittest.TestCase):
             self.skipTest("this torch has no npu")
         rows = [row for row in table.NAMES.values() if row.npu and row.npu.startswith("torch.")]
         missing = {row.npu for row in rows if not exists(row.npu)}
-        self.assertLessEqual(missing, LATER)
+        self.assertEqual(missing, set())
 
     def test_names_without_counterpart_have_none(self):
         import torch
