@@ -110,10 +110,17 @@ def _contiguous(upstream: Callable) -> Callable:
 
 
 def _like_image(op: torch._ops.OpOverload, place: int, upstream: Callable) -> Callable:
+    names = [a.name for a in op._schema.arguments]
+    normalises = place == 0 and "training" in names
+
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
         image = _argument(op, place, args, kwargs)
-        return _first_formatted(upstream(*args, **kwargs), suggest_memory_format(image))
+        result = _first_formatted(upstream(*args, **kwargs), suggest_memory_format(image))
+        if normalises and not _argument(op, names.index("training"), args, kwargs):
+            # In evaluation no statistics of the batch are saved.
+            return result[0], result[1].new_empty(0), result[2].new_empty(0)
+        return result
 
     return meta
 
