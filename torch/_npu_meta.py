@@ -110,10 +110,17 @@ def _contiguous(upstream: Callable) -> Callable:
 
 
 def _like_image(op: torch._ops.OpOverload, place: int, upstream: Callable) -> Callable:
+    names = [a.name for a in op._schema.arguments]
+    normalises = place == 0 and "training" in names
+
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
         image = _argument(op, place, args, kwargs)
-        return _first_formatted(upstream(*args, **kwargs), suggest_memory_format(image))
+        result = _first_formatted(upstream(*args, **kwargs), suggest_memory_format(image))
+        if normalises and not _argument(op, names.index("training"), args, kwargs):
+            # In evaluation no statistics of the batch are saved.
+            return result[0], result[1].new_empty(0), result[2].new_empty(0)
+        return result
 
     return meta
 
@@ -133,11 +140,20 @@ def _group_norm(op: torch._ops.OpOverload, place: int, upstream: Callable) -> Ca
     return meta
 
 
+def _convolved(image: torch.Tensor, weight: torch.Tensor, *results: torch.Tensor | None) -> tuple:
+    r"""The results of a convolution laid out by its operands; one dimension is two of which the first has one element."""
+    if image.dim() != 3:
+        memory_format = conv_memory_format(image, weight)
+        return tuple(_formatted(t, memory_format) for t in results)
+    memory_format = suggest_memory_format(weight.unsqueeze(2))
+    return tuple(None if t is None else _formatted(t.unsqueeze(2), memory_format).squeeze(2) for t in results)
+
+
 def _convolution(op: torch._ops.OpOverload, upstream: Callable) -> Callable:
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
         image, weight = (_argument(op, place, args, kwargs) for place in (0, 1))
-        return _formatted(upstream(*args, **kwargs), conv_memory_format(image, weight))
+        return _convolved(image, weight, upstream(*args, **kwargs))[0]
 
     return meta
 
@@ -145,9 +161,9 @@ def _convolution(op: torch._ops.OpOverload, upstream: Callable) -> Callable:
 def _convolution_backward(op: torch._ops.OpOverload, upstream: Callable) -> Callable:
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
-        memory_format = conv_memory_format(*(_argument(op, place, args, kwargs) for place in (1, 2)))
-        image, weight, bias = upstream(*args, **kwargs)
-        return _formatted(image, memory_format), _formatted(weight, memory_format), bias
+        image, weight = (_argument(op, place, args, kwargs) for place in (1, 2))
+        *gradients, bias = upstream(*args, **kwargs)
+        return (*_convolved(image, weight, *gradients), bias)
 
     return meta
 
