@@ -605,7 +605,7 @@ class TestFusionAttention(OpCase):
                 (q, k, v, 4, "BNSD"),
                 {"atten_mask": torch.ones(3, 3).bool().npu()},
             ),
-            ("needs actual_seq_qlen", (q[0], k[0], v[0], 5, "TND"), {}),
+            ("needs actual_seq_qlen", (q[0], q[0], q[0], 5, "TND"), {}),
             ("multiple of the key's", (q, k[:, :3], v[:, :3], 4, "BNSD"), {}),
         ):
             with self.assertRaisesRegex(RuntimeError, words):

@@ -122,7 +122,8 @@ _SECTIONS = (
         torch.cuda.DeferredCudaCallError | torch.npu.DeferredNpuCallError | 2.1 | A queued call failed.
         torch.cuda.set_stream | ~ | 1.8 | Makes a stream the one in use.
         torch.cuda.streams | ~ | 1.5 | module: streams and events.
-        torch.cuda._is_compiled | ~ | 2.1 | Internal; always true.
+        torch.cuda._is_compiled | = | 2.1 | Internal; whether CUDA's bindings are there, which others then import.
+        torch.cuda._sleep | ~ | 2.1 | Internal; keeps the stream in use busy.
         torch.cuda._is_in_bad_fork | ~ | 2.1 | Internal; whether the process was forked after initialisation.
         torch.cuda._lazy_init | ~ | 2.1 | Internal; initialises the device layer.
         torch.cuda._lazy_call | ~ | 2.1 | Internal; calls once it is initialised.

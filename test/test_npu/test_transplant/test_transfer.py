@@ -82,7 +82,7 @@ class TestTransfer(unittest.TestCase):
                 found, wanted = self.transfer._resolve(row.cuda), self.transfer._resolve(row.npu)
                 self.assertIs(found, wanted)
                 checked += 1
-        self.assertGreater(checked, 140)
+        self.assertGreater(checked, 115)
 
     def test_nothing_with_a_counterpart_is_left_out(self):
         """Functions and classes that torch.cuda and torch.npu both define, wherever they are, have a row."""
