@@ -10,12 +10,12 @@ namespace at::native {
 namespace npu {
 namespace {
 
-// The iterator's tensor holds 0, 1, 2, ... and gets the Kaiser window of so many points.
+// From 0, 1, 2, ..., the iterator's input, the Kaiser window of so many points, its output.
 void kaiser_window(TensorIteratorBase& iter, int64_t window_length, double beta) {
-  const Tensor& window = iter.tensor(0);
+  const Tensor &window = iter.tensor(0), &points = iter.tensor(1);
   DeviceOf guard(window);
   const double middle = static_cast<double>(window_length - 1) / 2.0;
-  const Tensor place = window.to(window.scalar_type() == kDouble ? kDouble : kFloat).sub(middle).div(middle);
+  const Tensor place = points.to(points.scalar_type() == kDouble ? kDouble : kFloat).sub(middle).div(middle);
   const Tensor under = (1 - place.square()).clamp_min(0).sqrt().mul(beta);
   window.copy_(under.i0().div(calc_i0(beta)));
 }
