@@ -42,7 +42,7 @@ def check_conflicts(path: list[str] | None = None) -> None:
 def load() -> None:
     """Checks the environment and imports `torch.npu`, which registers the device type."""
     check_conflicts()
-    import torch.npu  # noqa: F401
+    import torch.npu
 
     if os.environ.get("TORCH_TRANSFER_TO_NPU") == "1":
         import torch.npu.transfer_to_npu  # noqa: F401

@@ -156,7 +156,7 @@ class TestReleases(unittest.TestCase):
 
     def python(self, body, **env):
         variables = {k: v for k, v in os.environ.items() if not k.startswith("ASCEND_")}
-        variables |= {**acl_stub.environment(self.home), **env}
+        variables |= {"ASCEND_SIM_DEVICE_COUNT": "8", **acl_stub.environment(self.home), **env}
         result = subprocess.run(
             [sys.executable, "-c", body], env=variables, capture_output=True, text=True, timeout=120, check=False
         )
@@ -238,7 +238,7 @@ class TestReleases(unittest.TestCase):
         source = self.home / "fake.cpp"
         source.write_text(fake)
         path = self.home / "lib64" / "libascendcl.so"
-        subprocess.run([self.compiler, "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+        subprocess.run([acl_stub.compiler(), "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
         body = "import torch\ntry: torch.ones(2, device='npu')\n"
         body += "except RuntimeError as error: print('507899' in str(error))\n"
         body += "print([line for line in open('/proc/self/maps') if 'ascend_sim' in line])"

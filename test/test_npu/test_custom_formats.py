@@ -103,6 +103,55 @@ class TestFormats(TestCase):
             self.assertTrue(torch.equal(copy.deepcopy(npu).cpu(), cpu), f)
             self.assertTrue(torch.equal(pickle.loads(pickle.dumps(npu)).cpu(), cpu), f)
 
+    def test_a_cast_that_changes_nothing(self):
+        for f, _, npu in self.cases():
+            self.assertIs(npu.npu_format_cast(f), npu)
+        plain = self.x.npu()
+        self.assertIs(plain.npu_format_cast(0), plain)
+        self.assertIs(plain.npu_format_cast(plain), plain)
+        with torch.inference_mode():
+            self.assertEqual(plain.npu_format_cast(0).data_ptr(), plain.data_ptr())
+
+    def test_fewer_than_two_dimensions_stay_plain(self):
+        for shape in ((), (20,)):
+            x = torch.randn(shape).npu()
+            for f in (*PRIVATE_4D, *PRIVATE_5D):
+                self.assertEqual(x.npu_format_cast(f).get_npu_format(), 2)
+                self.assertEqual(x.npu_format_cast_(f).get_npu_format(), 2)
+
+    def test_copies_and_files_keep_the_format(self):
+        for f, cpu, npu in self.cases():
+            module = torch.nn.Module()
+            module.weight = torch.nn.Parameter(npu)
+            for new_zip in (True, False):
+                buffer = io.BytesIO()
+                torch.save({"x": npu, "module": module.state_dict()}, buffer, _use_new_zipfile_serialization=new_zip)
+                buffer.seek(0)
+                loaded = torch.load(buffer)
+                buffer.seek(0)
+                self.assertTrue(torch.equal(torch.load(buffer, map_location="cpu")["x"], cpu))
+                for t in (loaded["x"], loaded["module"]["weight"]):
+                    self.assertEqual((t.get_npu_format(), torch.equal(t.cpu(), cpu)), (f, True))
+            for t in (copy.deepcopy(npu), copy.deepcopy(module).weight, pickle.loads(pickle.dumps(npu))):
+                self.assertEqual((t.get_npu_format(), torch.equal(t.cpu(), cpu)), (f, True))
+
+    def test_customize_dtype(self):
+        x = torch.randint(100, (20, 20), dtype=torch.int32)
+        sizes = {}
+        for number in (None, 3, 1):
+            before = torch.npu.memory_stats()["requested_bytes.all.current"]
+            y = x.npu().npu_format_cast(29, customize_dtype=number)
+            torch.npu.synchronize()
+            sizes[number] = (torch.npu.memory_stats()["requested_bytes.all.current"] - before) // 4
+            self.assertTrue(torch.equal(y.cpu(), x) and torch.equal(copy.deepcopy(y).cpu(), x))
+            del y
+        # Columns in blocks of 16, 8 and 32; rows in blocks of 16.
+        self.assertEqual(sizes, {None: 32 * 32, 3: 32 * 24, 1: 32 * 32})
+        y = torch.ones(20, 20).npu()
+        self.assertEqual(y.npu_format_cast_(29, customize_dtype=3).sum().item(), 400.0)
+        with self.assertRaisesRegex(RuntimeError, "customize_dtype 99"):
+            y.npu_format_cast(29, 99)
+
     def test_in_place(self):
         for f in PRIVATE_4D:
             y = self.x.npu()

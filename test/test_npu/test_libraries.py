@@ -11,9 +11,9 @@ import unittest
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
-from common_utils import TestCase, run_in_process, run_tests  # noqa: E402
+from common_utils import TestCase, run_in_process, run_tests
 
-import torch  # noqa: E402
+import torch
 
 LIBRARIES = ("transformers", "accelerate", "peft", "diffusers")
 MISSING = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]

@@ -348,9 +348,8 @@ class TestPluginNames(TestCase):
     """What libraries of the plug-in era ask for."""
 
     def test_chip_and_cann(self):
-        from torch_npu.npu.utils import get_soc_version
-
         import torch_npu
+        from torch_npu.npu.utils import get_soc_version
 
         self.assertEqual(get_soc_version(), 220)
         self.assertTrue(torch.npu.utils.is_support_inf_nan())

@@ -16,8 +16,8 @@ from torch import _npu_autoload
 
 _npu_autoload.load()
 
-from . import _C  # noqa: E402
-from ._format import Format  # noqa: E402
+from . import _C as _C  # noqa: E402
+from ._format import Format as Format  # noqa: E402
 
 _ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("optim", "utils")} | {f"{__name__}.npu": "torch.npu"}
 

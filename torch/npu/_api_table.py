@@ -161,6 +161,8 @@ _SECTIONS = (
         torch.cuda.memory._record_memory_history | ~ | 2.13 | Starts or stops recording allocations.
         torch.cuda.memory._snapshot | ~ | 2.13 | Returns them.
         torch.cuda.memory._dump_snapshot | ~ | 2.13 | Writes them to a file.
+        torch.cuda.memory._set_allocator_settings | ~ | 2.13 | Internal; options of the allocator.
+        torch.cuda.memory._get_current_allocator | ~ | 2.13 | Internal; the allocator in use.
         torch.cuda.mem_get_info | ~ | 1.8 | Free and total bytes.
         torch.cuda.set_per_process_memory_fraction | ~ | 1.8 | Limits this process.
         torch.cuda.get_per_process_memory_fraction | ~ | 2.1 | That limit.

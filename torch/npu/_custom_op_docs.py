@@ -46,7 +46,7 @@ COMMON = {
     "grad": "gradient of the forward operator's result",
     "b_ih": "of shape (4 * hidden), or None; added to the bias b_hh",
     "b_hh": "of shape (4 * hidden), or None",
-    "customize_dtype": "number of the dtype whose block the format has, 3 (int32): eight columns for FRACTAL_NZ; or None",
+    "customize_dtype": "number of the dtype whose block is taken, such as 3 (int32): eight columns in FRACTAL_NZ; or None",
     "input_dtype": "None, or the number of the dtype of self",
     "mode": "0",
     "require_contiguous": "of no effect: the result always is",
