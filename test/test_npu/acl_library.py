@@ -228,7 +228,8 @@ def run_script(body, env=None, timeout=120):
         for k, v in os.environ.items()
         if not k.startswith(("ASCEND_SIM_", "ASCEND_RT_", "ASCEND_GLOBAL_", "ASCEND_SLOG_"))
     }
-    variables.update(env or {})
+    # Several devices, as several_devices.py gives to the tests of a process.
+    variables.update({"ASCEND_SIM_DEVICE_COUNT": "8", **(env or {})})
     return subprocess.run(
         [sys.executable, "-c", prelude + textwrap.dedent(body)],
         env=variables,

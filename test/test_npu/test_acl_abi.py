@@ -6,8 +6,8 @@ import threading
 import unittest
 from pathlib import Path
 
-import several_devices  # noqa: F401 - first: before the library reads it
 import acl_library as acl
+import several_devices  # noqa: F401 - first: before the library reads it
 
 lib = acl.Library()
 byref = ctypes.byref

@@ -119,12 +119,13 @@ class CopyTest(unittest.TestCase):
         y = x.to(DEVICE)
         y[1:] = y[:-1].clone()
         self.same(y, torch.cat([x[:1], x[:-1]]))
-        z = x.to(DEVICE)
-        z[1:].copy_(z[:-1])
-        self.same(z, torch.cat([x[:1], x[:-1]]))
-        m = torch.arange(9.0).view(3, 3).to(DEVICE)
-        m.copy_(m.t())
-        self.same(m, torch.arange(9.0).view(3, 3).t())
+        for device in ("cpu", DEVICE):
+            z, m = x.to(device), torch.arange(9.0).view(3, 3).to(device)
+            for target, source in ((z[1:], z[:-1]), (m, m.t())):
+                before = target.clone()
+                with self.assertRaisesRegex(RuntimeError, "single memory location"):
+                    target.copy_(source)
+                self.same(target, before.cpu())
 
     def test_between_devices(self):
         if torch.npu.device_count() < 2:

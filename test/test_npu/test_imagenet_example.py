@@ -147,7 +147,7 @@ class TestOptions(TestCase):
             "device": "npu",
             "addr": "10.136.181.115",
             "device_list": "0,1,2,3,4,5,6,7",
-            "amp": False,
+            "amp": None,
             "loss_scale": 1024.0,
             "opt_level": "O2",
         }
@@ -166,7 +166,7 @@ class TestOptions(TestCase):
         )
         several += "2048 --epochs 90 --rank 0 --device-list 0,1,2,3,4,5,6,7 --amp"
         args = example.parse_options(several.split())
-        self.assertEqual((args.addr, args.amp, args.dist_backend), ("1.1.1.1", True, "hccl"))
+        self.assertEqual((args.addr, args.amp, args.dist_backend), ("1.1.1.1", "apex", "hccl"))
 
     def test_device_map(self):
         self.assertEqual(example.device_id_to_process_device_map("3,1"), {0: 1, 1: 3})

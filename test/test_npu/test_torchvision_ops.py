@@ -316,17 +316,17 @@ class TestTorchvisionOps(unittest.TestCase):
     def test_autocast_computes_in_float32(self):
         from torchvision.ops import deform_conv2d, nms, roi_align
 
-        for device in DEVICES:
-            dtype = torch.float16 if device == "npu" else torch.bfloat16
-            x, rois = torch.randn(1, 4, 9, 9, device=device), torch.tensor([[0.0, 0, 0, 4, 4]], device=device)
-            with torch.autocast(device, dtype=dtype):
-                out = roi_align(x.to(dtype), rois, 2)
-                conv = deform_conv2d(
-                    x.to(dtype), torch.zeros(1, 18, 7, 7, device=device), torch.randn(2, 4, 3, 3, device=device)
-                )
-                kept = nms(rois[:, 1:].to(dtype), rois[:, 0], 0.5)
-            self.assertEqual((out.dtype, conv.dtype, kept.dtype), (dtype, dtype, torch.int64))
-            self.assertTrue(torch.equal(out, roi_align(x.to(dtype).float(), rois, 2).to(dtype)))
+        # On npu; on the CPU autocast is torchvision's own business.
+        dtype, device = torch.float16, "npu"
+        x, rois = torch.randn(1, 4, 9, 9, device=device), torch.tensor([[0.0, 0, 0, 4, 4]], device=device)
+        with torch.autocast(device, dtype=dtype):
+            out = roi_align(x.to(dtype), rois, 2)
+            conv = deform_conv2d(
+                x.to(dtype), torch.zeros(1, 18, 7, 7, device=device), torch.randn(2, 4, 3, 3, device=device)
+            )
+            kept = nms(rois[:, 1:].to(dtype), rois[:, 0], 0.5)
+        self.assertEqual((out.dtype, conv.dtype, kept.dtype), (dtype, dtype, torch.int64))
+        self.assertTrue(torch.equal(out, roi_align(x.to(dtype).float(), rois, 2).to(dtype)))
 
     def test_second_derivatives_are_refused(self):
         from torchvision.ops import roi_align

@@ -1,7 +1,8 @@
 """The `hccl` back end of torch.distributed: its registration, and the names that scripts look for."""
 
-import torch
 import torch.distributed
+
+import torch
 
 
 def is_hccl_available() -> bool:

@@ -126,8 +126,8 @@ def construct(tx: Any, made: Any, args: Any, kwargs: Any) -> Any:
     from torch._dynamo import graph_bytecode_inputs
     from torch._dynamo.bytecode_transformation import create_call_function
     from torch._dynamo.variables import streams as stream_variables
-    from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.builder import set_example_value
+    from torch._dynamo.variables.constant import ConstantVariable
 
     def load(codegen: Any, module: str, name: str) -> None:
         codegen.add_push_null(lambda: codegen.load_import_from(module, name))

@@ -3,11 +3,11 @@
 import unittest
 
 import ranks
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 STEPS, BATCH = 10, 24
 
