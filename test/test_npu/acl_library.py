@@ -13,6 +13,8 @@ import textwrap
 import unittest
 from pathlib import Path
 
+import several_devices  # noqa: F401
+
 ROOT = Path(__file__).resolve().parents[2]
 ACL = ROOT / "third_party" / "acl"
 

@@ -7,7 +7,6 @@ import unittest
 from pathlib import Path
 
 import acl_library as acl
-import several_devices  # noqa: F401 - first: before the library reads it
 
 lib = acl.Library()
 byref = ctypes.byref

@@ -119,6 +119,7 @@ class TestAnnouncements(unittest.TestCase):
             self.as_announced(lambda x, w, b: F.instance_norm(x, weight=w, bias=b) if pixels > 1 else x + 1, x, w, b)
             self.as_announced(lambda x: F.layer_norm(x, x.shape[1:]), x)
 
+    @still_open
     def test_rearrangements(self):
         x = randn(2, 8, 4, 6).detach()
         mask = x > 0
