@@ -54,7 +54,11 @@ class Server {
     for (const auto& [rank, guest] : guests_) members.push_back(guest.member);
     const Answer answer = answer_of(problem, members.size());
     tell(answer, problem.empty() ? members.data() : nullptr, members.size());
-    if (problem.empty()) tell(answer_of(agreement()), nullptr, 0);
+    if (problem.empty()) {
+      tell(answer_of(agreement()), nullptr, 0);
+    } else {
+      refuse_late(problem);
+    }
   }
 
  private:
@@ -81,6 +85,7 @@ class Server {
                                       ? format("rank %u connects from %s, which %s (HCCL_WHITELIST_FILE) does not list",
                                                rank, from.c_str(), settings_.whitelist_file.c_str())
                                       : check(hello.member);
+      if (ranks_ == 0) ranks_ = hello.member.ranks;
       const bool twice = guests_.count(rank) > 0;
       if (!twice) guests_[rank] = {std::move(socket), hello.member};
       if (!problem.empty()) {
@@ -106,6 +111,22 @@ class Server {
       }
     }
     return "";
+  }
+
+  // Who comes later learns of it, too, instead of knocking at a closed door.
+  void refuse_late(const std::string& problem) {
+    for (size_t told = guests_.size(); told < ranks_; ++told) {
+      std::string from;
+      const Socket socket = accept_from(listener_, end_, &from);
+      if (!socket) return;
+      Hello hello{};
+      try {
+        socket.receive(&hello, sizeof(hello), Clock::now() + std::chrono::seconds(5), from);
+      } catch (const Error&) {
+        continue;
+      }
+      refuse(socket, problem);
+    }
   }
 
   static void refuse(const Socket& socket, const std::string& problem) {
