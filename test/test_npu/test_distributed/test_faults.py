@@ -127,7 +127,6 @@ class TestFaults(unittest.TestCase):
     def test_one_device_for_two_ranks(self):
         ranks.run(__file__, "one_device", 2)
 
-    @unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS"), "NPU_SLOW_TESTS=1: the refused rank may wait for its time-out")
     def test_whitelist(self):
         import tempfile
 
