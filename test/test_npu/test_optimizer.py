@@ -91,20 +91,20 @@ class TestOptimizers(unittest.TestCase):
                     self.assertLess(launched[-1], 3 * len(start))  # three operators, not three for each
 
     def test_fused_in_half_precision(self):
-        """Against the loop in the same dtype on npu: the CPU's own fused SGD leaves half-precision parameters alone."""
-        plain = {
-            "fused_sgd": lambda p: torch.optim.SGD(
-                p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, foreach=False
-            ),
-            "fused_plain": lambda p: torch.optim.SGD(p, 0.1, foreach=False),
-            "fused_adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=1e-2, amsgrad=True, foreach=False),
-            "fused_adamw": lambda p: torch.optim.AdamW(p, 1e-2, foreach=False),
+        """Against the loop in the same dtype on npu: the CPU's own fused SGD leaves half-precision parameters alone.
+
+        With an epsilon that float16 holds: the default one vanishes there, and the loop divides by zero."""
+        makers = {
+            "sgd": lambda p, **kw: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, **kw),
+            "plain": lambda p, **kw: torch.optim.SGD(p, 0.1, **kw),
+            "adam": lambda p, **kw: torch.optim.Adam(p, 1e-2, eps=1e-3, weight_decay=1e-2, amsgrad=True, **kw),
+            "adamw": lambda p, **kw: torch.optim.AdamW(p, 1e-2, eps=1e-3, **kw),
         }
         for dtype in (torch.float16, torch.bfloat16):
-            for name, loop in plain.items():
+            for name, make in makers.items():
                 with self.subTest(name, dtype=dtype):
                     params = [torch.nn.Parameter(randn(100, seed=7, grad=False).to(dtype).npu()) for _ in range(2)]
-                    steps = [OPTIMIZERS[name]([params[0]]), loop([params[1]])]
+                    steps = [make([params[0]], fused=True), make([params[1]], foreach=False)]
                     for step in range(3):
                         for p, optimizer in zip(params, steps, strict=True):
                             p.grad = randn(100, seed=step, grad=False).to(dtype).npu()

@@ -549,6 +549,16 @@ class TestFusionAttention(OpCase):
         self.assertTrue(torch.equal(again[0], y) and torch.equal(masked[0], y) and not torch.equal(other[0], y))
         self.assertEqual(again[4:], (seed, offset, numels))
 
+    def test_dropout_of_a_generator_with_seed_0(self):
+        """Its places are taken at their word like others: only 0 and 0 together ask for a new draw."""
+        q, k, v = (t.float().npu() for t in self.heads())
+        torch.npu.manual_seed(0)
+        for _ in range(2):
+            y, *_, seed, offset, _ = torch.npu_fusion_attention(q, k, v, self.N, "BNSD", keep_prob=0.7)
+            self.assertNotEqual((seed, offset), (0, 0))
+            again = torch.npu_fusion_attention(q, k, v, self.N, "BNSD", keep_prob=0.7, seed=seed, offset=offset)
+            self.assertTrue(torch.equal(again[0], y))
+
     def test_dropout_by_sequence(self):
         q, k, v = (draw(7, 2, 8, seed=s).float().npu().requires_grad_() for s in range(3))
         ends = {"actual_seq_qlen": [3, 7], "actual_seq_kvlen": [3, 7]}

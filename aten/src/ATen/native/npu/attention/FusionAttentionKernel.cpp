@@ -412,12 +412,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t> npu_fusion
   if (keep_prob < 1) {
     if (given(dropout_mask)) {
       weights = Dropout{1 - keep_prob, *dropout_mask}(std::move(weights));
-    } else if (query.key_set().has(DispatchKey::Python) && seed == 0) {
+    } else if (query.key_set().has(DispatchKey::Python) && seed == 0 && offset == 0) {
       // While a program is traced a seed would be a constant of the graph, and every run would drop the same.
       for (Tensor& w : weights) w = at::dropout(w, 1 - keep_prob, /*train=*/true);
     } else {
-      if (seed == 0 && !query.is_meta()) {
-        const DrawPlace place = next_place(query.device());
+      // 0 and 0 stand for a new draw; a generator with the seed 0 gives them once, as its first place.
+      if (seed == 0 && offset == 0 && !query.is_meta()) {
+        DrawPlace place = next_place(query.device());
+        if (place.seed == 0 && place.offset == 0) place = next_place(query.device());
         seed = place.seed;
         offset = place.offset;
       }

@@ -170,7 +170,7 @@ struct Exponential {
     TORCH_CHECK(isFloatingType(self.scalar_type()),
                 "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
                 "you specified ",
-                self.dtype());
+                self.scalar_type());
     in_full_precision(self, [&](Tensor& wide) {
       draw("StatelessRandomUniformV2", wide, generator);
       wide.neg_().log1p_().mul_(-1.0 / lambda);
