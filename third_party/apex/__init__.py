@@ -58,8 +58,6 @@ else:
 
     def __getattr__(name: str):
         if name == "normalization":
-            import importlib
-
             return importlib.import_module("apex.normalization")
         if name in _INSTEAD:
             raise ImportError(f"apex.{name} needs CUDA kernels, which an npu does not have; use {_INSTEAD[name]}")

@@ -62,7 +62,9 @@ class _Gradients:
                 # Most often zeros that zero_grad(set_to_none=False) wrote; whether they are is not known here.
                 self._before = self.flat.flat.clone()
             else:
-                self._before = [None if p.grad is None else p.grad.detach().clone() for p in self.models]
+                # A part of a flat tensor is written by the pass that follows; a tensor of its own is left alone.
+                keep = torch.clone if self.flat is not None else torch.Tensor.detach
+                self._before = [None if p.grad is None else keep(p.grad.detach()) for p in self.models]
         for param in self.models:
             param.grad = None
 
@@ -84,7 +86,8 @@ class _Gradients:
         return found
 
     def _zero_missing(self, found: list[int]) -> None:
-        torch._foreach_zero_([part for i, part in enumerate(self.flat.parts) if i not in set(found)])
+        missing = set(range(len(self.flat.parts))).difference(found)
+        torch._foreach_zero_([self.flat.parts[i] for i in sorted(missing)])
 
     def check_parts(self) -> None:
         """Raises RuntimeError where something has put another gradient in the place of a part."""
@@ -186,6 +189,10 @@ class _Gradients:
             for grad in grads:
                 grad.detach_()
             torch._foreach_zero_(grads)
+        self.drop_master_gradients()
+
+    def drop_master_gradients(self) -> None:
+        """Masters' gradients belong to amp: they end with the step, so that the next pass does not add to them."""
         for master in self.masters or ():
             master.grad = None
 
@@ -275,7 +282,8 @@ def _wrap_step(optimizer: torch.optim.Optimizer) -> None:
             )
         if stash.skip_next_step:
             stash.skip_next_step = False
-            _drop_gradients(stash)
+            for group in stash.groups:
+                group.drop_master_gradients()
             return None
         if stash.properties.check_combined_tensors:
             for group in stash.groups:
@@ -285,22 +293,11 @@ def _wrap_step(optimizer: torch.optim.Optimizer) -> None:
         with torch.no_grad():
             for group in stash.groups:
                 group.copy_to_models()
-        if stash.masters:
-            _drop_gradients(stash)
+                group.drop_master_gradients()
         return result
 
     step._amp_original = original
-    for flag in ("_wrapped_by_lr_sched",):
-        if hasattr(original, flag):
-            setattr(step, flag, getattr(original, flag))
     optimizer.step = step
-
-
-def _drop_gradients(stash: Stash) -> None:
-    """Masters' gradients belong to amp: they end with the step, so that the next pass does not add to them."""
-    for group in stash.groups:
-        for master in group.masters or ():
-            master.grad = None
 
 
 def _wrap_zero_grad(optimizer: torch.optim.Optimizer) -> None:

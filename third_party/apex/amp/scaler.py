@@ -21,9 +21,6 @@ class LossScaler:
         dynamic (bool): whether the scale changes.
     """
 
-    warned_no_fused_kernel = True
-    has_fused_kernel = True
-
     def __init__(
         self,
         loss_scale: float | str,

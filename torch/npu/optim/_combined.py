@@ -44,15 +44,15 @@ def group_by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 
 class Layout:
-    """Where each of some tensors lies in a flat tensor, whatever its dtype."""
+    """Where each of some tensors lies in a flat tensor, whatever its dtype: at multiples of `alignment` elements."""
 
-    def __init__(self, tensors: Sequence[Tensor]):
+    def __init__(self, tensors: Sequence[Tensor], alignment: int = _ALIGNMENT):
         self.shapes = [(tuple(t.size()), tuple(t.stride())) for t in tensors]
         self.offsets = []
         end = 0
         for tensor in tensors:
             self.offsets.append(end)
-            end += -(-tensor.numel() // _ALIGNMENT) * _ALIGNMENT
+            end += -(-tensor.numel() // alignment) * alignment
         self.numel = end
 
     def __len__(self) -> int:
@@ -99,6 +99,10 @@ class Combined:
     def adopt(self, tensors: Sequence[Tensor]) -> None:
         """Copies the tensors' values in and makes each tensor's memory its part."""
         self.take_values(range(len(tensors)), [t.detach() for t in tensors])
+        self.replace(tensors)
+
+    def replace(self, tensors: Sequence[Tensor]) -> None:
+        """Makes each tensor's memory its part, whatever that holds."""
         for tensor, part in zip(tensors, self.parts, strict=True):
             tensor.data = part
 

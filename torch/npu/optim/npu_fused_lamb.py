@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from .npu_fused_adam import check_adam_options
-from .npu_fused_optim_base import NpuFusedOptimizerBase, Run, _clip
+from .npu_fused_optim_base import NpuFusedOptimizerBase, Run
 
 __all__ = ["NpuFusedLamb"]
 
@@ -42,18 +42,9 @@ class NpuFusedLamb(NpuFusedOptimizerBase):
     def _state_names(self, group: dict[str, Any]) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        r"""One step of all parameters that have a gradient; ``closure`` evaluates the model again."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _before_updates(self) -> None:
         if self.use_global_grad_norm:
-            runs = [run for pack in self._gathered() for run in pack.runs(count=False)]
-            _clip([run.grad for run in runs], 1.0, 2.0)
-        super().step()
-        return loss
+            self.clip_grad_norm_fused_(1.0)
 
     def _update(self, group: dict[str, Any], run: Run) -> None:
         beta1, beta2 = group["betas"]

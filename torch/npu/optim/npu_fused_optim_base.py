@@ -135,6 +135,9 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
         """One step of the parameters in `run`, in place."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it steps")
 
+    def _before_updates(self) -> None:
+        """What a step does to all gradients together, before any parameter is updated."""
+
     def __init__(self, params: Iterable, default: dict[str, Any]):
         super().__init__(params, default)
         self._packs: dict[int, list[_Pack]] = {}
@@ -243,6 +246,7 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._before_updates()
         for index, group in enumerate(self.param_groups):
             for pack in self._packs_of(index):
                 pack.gather()

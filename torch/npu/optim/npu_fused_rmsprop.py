@@ -17,6 +17,16 @@ def check_rmsprop_options(lr: float, eps: float, momentum: float, weight_decay: 
             raise ValueError(f"Invalid {name}: {value}")
 
 
+def rmsprop_state_names(group: dict[str, Any], mean_square: float) -> dict[str, float]:
+    """The states that the group's options ask for; means of squares begin at `mean_square`."""
+    names = {"square_avg": mean_square}
+    if group["momentum"] > 0:
+        names["momentum_buffer"] = 0.0
+    if group["centered"]:
+        names["grad_avg"] = 0.0
+    return names
+
+
 class NpuFusedRMSprop(NpuFusedOptimizerBase):
     r"""``torch.optim.RMSprop`` over flat tensors: the same numbers, a few operators for each dtype of a group.
 
@@ -47,12 +57,7 @@ class NpuFusedRMSprop(NpuFusedOptimizerBase):
         )
 
     def _state_names(self, group: dict[str, Any]) -> dict[str, float]:
-        names = {"square_avg": 0.0}
-        if group["momentum"] > 0:
-            names["momentum_buffer"] = 0.0
-        if group["centered"]:
-            names["grad_avg"] = 0.0
-        return names
+        return rmsprop_state_names(group, 0.0)
 
     def _update(self, group: dict[str, Any], run: Run) -> None:
         states = run.states

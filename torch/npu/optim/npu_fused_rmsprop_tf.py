@@ -3,7 +3,7 @@
 from typing import Any
 
 from .npu_fused_optim_base import NpuFusedOptimizerBase, Run
-from .npu_fused_rmsprop import check_rmsprop_options
+from .npu_fused_rmsprop import check_rmsprop_options, rmsprop_state_names
 
 __all__ = ["NpuFusedRMSpropTF"]
 
@@ -54,12 +54,7 @@ class NpuFusedRMSpropTF(NpuFusedOptimizerBase):
         )
 
     def _state_names(self, group: dict[str, Any]) -> dict[str, float]:
-        names = {"square_avg": 1.0}
-        if group["momentum"] > 0:
-            names["momentum_buffer"] = 0.0
-        if group["centered"]:
-            names["grad_avg"] = 0.0
-        return names
+        return rmsprop_state_names(group, 1.0)
 
     def _update(self, group: dict[str, Any], run: Run) -> None:
         param, grad, lr, decay = run.param, run.grad, group["lr"], group["weight_decay"]

@@ -2,7 +2,6 @@ r"""Many tensors as parts of one flat tensor, so that what is done to it is done
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 __all__ = ["get_part_combined_tensor", "is_combined_tensor_valid", "npu_combine_tensors"]
@@ -19,7 +18,7 @@ def npu_combine_tensors(list_of_tensor: Sequence[Tensor], require_copy_value: bo
 
     Raises RuntimeError for several dtypes or devices, and for a tensor that cannot be part of another.
     """
-    from torch.npu.optim._combined import can_combine
+    from torch.npu.optim._combined import Combined, Layout, can_combine
 
     if not list_of_tensor:
         return None
@@ -35,17 +34,12 @@ def npu_combine_tensors(list_of_tensor: Sequence[Tensor], require_copy_value: bo
                 f"npu_combine_tensors: a tensor of shape {list(tensor.shape)} and strides {list(tensor.stride())} has "
                 "gaps or a private format; give it .contiguous(), or npu_format_cast(x, 2)"
             )
-    total = sum(tensor.numel() for tensor in list_of_tensor)
-    make = torch.empty if require_copy_value else torch.zeros
-    combined = make(total, dtype=first.dtype, device=first.device)
-    offset = 0
-    for tensor in list_of_tensor:
-        part = torch.as_strided(combined, tensor.size(), tensor.stride(), offset).data
-        if require_copy_value:
-            part.copy_(tensor.detach())
-        tensor.data = part
-        offset += tensor.numel()
-    return combined
+    combined = Combined(Layout(list_of_tensor, alignment=1), first.dtype, first.device)
+    if require_copy_value:
+        combined.adopt(list_of_tensor)
+    else:
+        combined.replace(list_of_tensor)
+    return combined.flat
 
 
 def get_part_combined_tensor(combined_tensor: Tensor | None, index: int, size: int) -> Tensor | None:
