@@ -115,10 +115,10 @@ constinit thread_local ThreadDevice thread_device;
 
 void check_device_index(DeviceIndex device) {
   const DeviceIndex count = device_count_ensure_non_zero();
-  TORCH_CHECK(device >= 0 && device < count, "Invalid npu device index ", static_cast<int>(device),
-              ": the index must be from 0 to ", static_cast<int>(count) - 1,
-              is_simulator() ? ". The simulated host has as many devices as ASCEND_SIM_DEVICE_COUNT says, 1 by default"
-                             : "");
+  TORCH_CHECK(
+      device >= 0 && device < count, "Invalid npu device index ", static_cast<int>(device),
+      ": the index must be from 0 to ", static_cast<int>(count) - 1,
+      is_simulator() ? ". The simulated host has as many devices as ASCEND_SIM_DEVICE_COUNT says, 1 by default" : "");
 }
 
 void activate_slow(ThreadDevice& thread) {

@@ -1,12 +1,12 @@
 // acl_simulator.h: what the simulator's other libraries need of this one.
 
-#include "exec/running/run.h"
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/process.h"
 #include "core/stream.h"
+#include "exec/running/run.h"
 #include "sim_api.h"
 
 #include <cerrno>

@@ -48,7 +48,8 @@ void set_reduction(Operation& operation, HcclReduceOp op) {
 
 void check_rank(const Comm& comm, uint32_t rank, const char* what) {
   if (rank >= comm.size())
-    throw Error(HCCL_E_PARA, format("the %s %u is out of range: the communicator has %u ranks", what, rank, comm.size()));
+    throw Error(HCCL_E_PARA,
+                format("the %s %u is out of range: the communicator has %u ranks", what, rank, comm.size()));
 }
 
 HcclResult send_or_receive(Kind kind, void* buffer, uint64_t count, HcclDataType type, uint32_t peer, HcclComm handle,
@@ -153,8 +154,7 @@ HcclResult HcclScatter(void* send, void* recv, uint64_t count, HcclDataType type
   check_rank(*comm, root, "root");
   auto operation = operation_of(Kind::Scatter, count, type);
   operation->root = root;
-  if (root == comm->rank())
-    operation->send = range_of(send, count * element_size(type) * comm->size(), "send buffer");
+  if (root == comm->rank()) operation->send = range_of(send, count * element_size(type) * comm->size(), "send buffer");
   operation->recv = range_of(recv, count * element_size(type), "receive buffer");
   comm->launch(std::move(operation), stream);
   return HCCL_SUCCESS;

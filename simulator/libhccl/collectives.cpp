@@ -1,10 +1,10 @@
 // The collectives: who reads what of whom. See Note [Slots] for how ranks of one host meet.
 //
 // Note [Slices]
-// Inside a host every rank reads the others' buffers where they lie. Of a reduction each rank computes one slice over all
-// inputs and writes it into all outputs: each element is read and written once, by the rank that owns its slice, so buffers
-// may be input and output at once, and all ranks get the same bits. Between hosts the owner of a slice is sent the inputs
-// and sends the result, in rounds that bound the memory for what has come.
+// Inside a host every rank reads the others' buffers where they lie. Of a reduction each rank computes one slice over
+// all inputs and writes it into all outputs: each element is read and written once, by the rank that owns its slice, so
+// buffers may be input and output at once, and all ranks get the same bits. Between hosts the owner of a slice is sent
+// the inputs and sends the result, in rounds that bound the memory for what has come.
 
 #include <acl/acl.h>
 #include <acl/acl_simulator_extension.h>
@@ -375,10 +375,10 @@ class Collective {
 
   void check_piece(uint32_t rank, uint64_t comes) const {
     if (comes == operation_.recv_bytes[rank]) return;
-    throw Error(HCCL_E_PARA, format("rank %u sends %llu bytes to rank %u, which expects %llu: %s", rank,
-                                    static_cast<unsigned long long>(comes), me_,
-                                    static_cast<unsigned long long>(operation_.recv_bytes[rank]),
-                                    operation_.describe().c_str()));
+    throw Error(HCCL_E_PARA,
+                format("rank %u sends %llu bytes to rank %u, which expects %llu: %s", rank,
+                       static_cast<unsigned long long>(comes), me_,
+                       static_cast<unsigned long long>(operation_.recv_bytes[rank]), operation_.describe().c_str()));
   }
 
   void all_to_all() {

@@ -139,8 +139,7 @@ void Comm::open_peers(const std::vector<Member>& members, const Listener& listen
       if (rank == rank_) continue;
       peer.device_memory = Mapping(peer.member.pid, peer.member.memory_file, peer.member.memory_bytes);
       peer.base = peer.device_memory.data();
-      if (peer.member.pid != ::getpid())
-        peer.process = static_cast<int>(::syscall(SYS_pidfd_open, peer.member.pid, 0));
+      if (peer.member.pid != ::getpid()) peer.process = static_cast<int>(::syscall(SYS_pidfd_open, peer.member.pid, 0));
     } else if (rank < rank_) {
       const std::string name = format("rank %u", rank);
       peer.socket = connect_to(peer.member.address, peer.member.port, end, name);
@@ -287,8 +286,8 @@ std::string Comm::missing(const Operation& operation) const {
     const Slot& slot = *peers_[rank].slot;
     const uint64_t arrived = slot.arrived.load(std::memory_order_acquire);
     if (rank == rank_ || operation.number == 0 || arrived >= operation.number) continue;
-    text += format("%srank %u (process %d) has not come to it, ", text.empty() ? "" : "; ", rank,
-                   peers_[rank].member.pid);
+    text +=
+        format("%srank %u (process %d) has not come to it, ", text.empty() ? "" : "; ", rank, peers_[rank].member.pid);
     text += arrived ? "its last was " + hccl_sim::describe(slot.posts[arrived % 2]) : "it has called nothing yet";
   }
   return text;
@@ -318,13 +317,12 @@ void Comm::check(const aclsimTask* task, Deadline deadline, const Operation& ope
   const auto concerns = [&](uint32_t rank) {
     if (operation.items.empty()) return peers_[rank].slot->left.load(std::memory_order_acquire) < operation.number;
     // A letter that lies there can be read when its sender has gone, and one that was taken is delivered.
-    const bool comes = peers_[rank].slot->letter_to(rank_, size()).posted.load(std::memory_order_acquire) >
-                       peers_[rank].received;
-    const bool delivered = peers_[rank].slot->taken_of(rank_, size()).load(std::memory_order_acquire) >=
-                           peers_[rank].sent;
-    return std::any_of(operation.items.begin(), operation.items.end(), [&](const Item& item) {
-      return item.rank == rank && !(item.sends ? delivered : comes);
-    });
+    const bool comes =
+        peers_[rank].slot->letter_to(rank_, size()).posted.load(std::memory_order_acquire) > peers_[rank].received;
+    const bool delivered =
+        peers_[rank].slot->taken_of(rank_, size()).load(std::memory_order_acquire) >= peers_[rank].sent;
+    return std::any_of(operation.items.begin(), operation.items.end(),
+                       [&](const Item& item) { return item.rank == rank && !(item.sends ? delivered : comes); });
   };
   for (const uint32_t rank : local_ranks_) {
     const Peer& peer = peers_[rank];
@@ -338,8 +336,7 @@ void Comm::check(const aclsimTask* task, Deadline deadline, const Operation& ope
       const uint64_t arrived = peer.slot->arrived.load(std::memory_order_acquire);
       const std::string last =
           arrived ? "its last was " + hccl_sim::describe(peer.slot->posts[arrived % 2]) : "it had called nothing";
-      throw Error(HCCL_E_REMOTE,
-                  format("rank %u (process %d) has ended; %s", rank, peer.member.pid, last.c_str()));
+      throw Error(HCCL_E_REMOTE, format("rank %u (process %d) has ended; %s", rank, peer.member.pid, last.c_str()));
     }
   }
   if (Clock::now() >= deadline) {

@@ -7,8 +7,8 @@
 //
 // Note [Failure]
 // The first failure ends a communicator: its reason is shown to the peers (in the slot, or as a post over the socket),
-// operations that wait and those that come later fail with it. Streams go on behind the failed operation; the runtime hands the
-// reason to whoever waits for them.
+// operations that wait and those that come later fail with it. Streams go on behind the failed operation; the runtime
+// hands the reason to whoever waits for them.
 
 #include <acl/acl.h>
 #include <acl/acl_simulator_extension.h>
@@ -35,9 +35,9 @@ struct Peer {
   bool local = false;  // on this host: its memory is mapped
   Mapping slot_memory, device_memory;
   Slot* slot = nullptr;
-  char* base = nullptr;  // of its device memory, where this process has it
-  int process = -1;  // pidfd, readable when the process has ended
-  Socket socket;     // to a peer on another host
+  char* base = nullptr;             // of its device memory, where this process has it
+  int process = -1;                 // pidfd, readable when the process has ended
+  Socket socket;                    // to a peer on another host
   uint64_t sent = 0, received = 0;  // messages between the two, by point-to-point operations
 };
 

@@ -13,9 +13,10 @@ namespace hccl_sim {
 namespace {
 
 [[noreturn]] void broken(const Comm& comm, const Peer& peer, int problem) {
-  throw Error(HCCL_E_REMOTE,
-              format("rank %u at %s has %s (seen by rank %u)", peer.member.rank, peer.member.address,
-                     problem ? std::strerror(problem) : "closed its connection: it has ended, or given up", comm.rank()));
+  throw Error(
+      HCCL_E_REMOTE,
+      format("rank %u at %s has %s (seen by rank %u)", peer.member.rank, peer.member.address,
+             problem ? std::strerror(problem) : "closed its connection: it has ended, or given up", comm.rank()));
 }
 
 }  // namespace

@@ -141,10 +141,10 @@ class Server {
   std::string missing() {
     std::vector<uint32_t> here, gone;
     for (uint32_t rank = 0; rank < ranks_; ++rank) (guests_.count(rank) ? here : gone).push_back(rank);
-    return format("of %u ranks only %s came to %s port %u within %d s (HCCL_CONNECT_TIMEOUT); missing: %s. They may have "
-                  "failed before, or a firewall blocks the port",
-                  ranks_, listing(here).c_str(), root_.address, root_.port, settings_.connect_timeout,
-                  listing(gone).c_str());
+    return format(
+        "of %u ranks only %s came to %s port %u within %d s (HCCL_CONNECT_TIMEOUT); missing: %s. They may have "
+        "failed before, or a firewall blocks the port",
+        ranks_, listing(here).c_str(), root_.address, root_.port, settings_.connect_timeout, listing(gone).c_str());
   }
 
   void tell(const Answer& answer, const Member* members, size_t count) {

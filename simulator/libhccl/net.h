@@ -12,7 +12,6 @@ namespace hccl_sim {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-
 class Socket {
  public:
   Socket() = default;

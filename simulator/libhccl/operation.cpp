@@ -37,9 +37,9 @@ void suffer(const Operation& operation) {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  static const char* const names[] = {"HcclAllReduce",     "HcclBroadcast", "HcclAllGather", "HcclReduceScatter",
-                                      "HcclReduce",        "HcclScatter",   "HcclAlltoAll",  "HcclAlltoAllV",
-                                      "HcclBarrier",       "HcclBatchSendRecv", "HcclSend",  "HcclRecv"};
+  static const char* const names[] = {"HcclAllReduce", "HcclBroadcast",     "HcclAllGather", "HcclReduceScatter",
+                                      "HcclReduce",    "HcclScatter",       "HcclAlltoAll",  "HcclAlltoAllV",
+                                      "HcclBarrier",   "HcclBatchSendRecv", "HcclSend",      "HcclRecv"};
   const auto i = static_cast<size_t>(kind);
   return i < std::size(names) ? names[i] : "an unknown operation";
 }

@@ -44,11 +44,11 @@ class Messages {
 
   void check(const Item& item, HcclDataType type, uint64_t bytes, const char* note) const {
     if (type == item.type && bytes == item.range.bytes) return;
-    throw Error(HCCL_E_PARA,
-                format("rank %u sends %llu bytes of %s%s%s to rank %u, which receives %llu bytes of %s: %s", item.rank,
-                       static_cast<unsigned long long>(bytes), type_name(type), *note ? ": " : "", note, me_,
-                       static_cast<unsigned long long>(item.range.bytes), type_name(item.type),
-                       operation_.describe().c_str()));
+    throw Error(
+        HCCL_E_PARA,
+        format("rank %u sends %llu bytes of %s%s%s to rank %u, which receives %llu bytes of %s: %s", item.rank,
+               static_cast<unsigned long long>(bytes), type_name(type), *note ? ": " : "", note, me_,
+               static_cast<unsigned long long>(item.range.bytes), type_name(item.type), operation_.describe().c_str()));
   }
 
   // ---- between hosts

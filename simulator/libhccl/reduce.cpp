@@ -3,9 +3,9 @@
 #include "half.h"
 
 #include <algorithm>
-#include <iterator>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 // One version of a loop for each vector unit, chosen when the library is loaded.

@@ -1,5 +1,6 @@
 #pragma once
-// What collectives compute: sums and kin over the ranks' buffers. fp16 and bf16 accumulate in fp32 and are rounded once.
+// What collectives compute: sums and kin over the ranks' buffers. fp16 and bf16 accumulate in fp32 and are rounded
+// once.
 
 #include <hccl/hccl_types.h>
 
@@ -14,8 +15,8 @@ const char* reduce_name(HcclReduceOp op);
 // Whether elements of that type can be reduced.
 bool reducible(HcclDataType type);
 
-// out = in[0] op in[1] op ... in that order, for `count` elements, written to each of `outs`. An output may be one of the
-// inputs; inputs and outputs do not overlap otherwise.
+// out = in[0] op in[1] op ... in that order, for `count` elements, written to each of `outs`. An output may be one of
+// the inputs; inputs and outputs do not overlap otherwise.
 void reduce(HcclDataType type, HcclReduceOp op, const void* const* in, size_t inputs, void* const* outs, size_t outputs,
             size_t count);
 

@@ -170,7 +170,8 @@ Settings read_settings() {
   if (settings.whitelist) {
     settings.whitelist_file = variable("HCCL_WHITELIST_FILE");
     if (settings.whitelist_file.empty())
-      throw Error(HCCL_E_PARA, "HCCL_WHITELIST_DISABLE=0 needs HCCL_WHITELIST_FILE, the file with the allowed addresses");
+      throw Error(HCCL_E_PARA,
+                  "HCCL_WHITELIST_DISABLE=0 needs HCCL_WHITELIST_FILE, the file with the allowed addresses");
     settings.allowed = read_whitelist(settings.whitelist_file);
   }
   settings.address = choose_address();

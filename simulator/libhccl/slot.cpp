@@ -64,8 +64,8 @@ Mapping::Mapping(int pid, int file, size_t bytes) : bytes_(bytes) {
   const int problem = errno;
   ::close(opened);
   if (at == MAP_FAILED)
-    throw Error(HCCL_E_MEMORY, format("%zu MiB of process %d cannot be mapped: %s", bytes >> 20, pid,
-                                      std::strerror(problem)));
+    throw Error(HCCL_E_MEMORY,
+                format("%zu MiB of process %d cannot be mapped: %s", bytes >> 20, pid, std::strerror(problem)));
   data_ = static_cast<char*>(at);
   // A forked child must not write into what its parent shares.
   ::madvise(at, bytes, MADV_DONTFORK);

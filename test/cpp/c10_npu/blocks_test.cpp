@@ -9,9 +9,7 @@
 namespace c10::npu::NPUCachingAllocator {
 namespace {
 
-NPUStream stream(StreamId id) {
-  return NPUStream(Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, 0), id));
-}
+NPUStream stream(StreamId id) { return NPUStream(Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, 0), id)); }
 
 void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
 

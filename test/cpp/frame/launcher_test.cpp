@@ -107,7 +107,7 @@ TEST_F(Observed, AddingTwiceTellsOnce) {
 
 TEST_F(Observed, TheShortWayAndOpCommandAreToldAlike) {
   observe("o", LaunchPlace::kProfile);
-  const Tensor sum = a + a;                 // operands alike: PlainLaunch
+  const Tensor sum = a + a;                          // operands alike: PlainLaunch
   const Tensor product = a * on_npu(at::ones({3}));  // broadcast: OpCommand
   finish();
   ASSERT_EQ(log.called.size(), 2U);

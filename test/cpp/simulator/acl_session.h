@@ -84,9 +84,9 @@ inline aclError launch(const char* type, std::initializer_list<int64_t> dims, st
   }
   aclopAttr* attributes = aclopCreateAttr();
   const size_t inputs = operands.size() - 1;
-  const aclError code = aclopCompileAndExecute(type, static_cast<int>(inputs), descs.data(), buffers.data(), 1,
-                                               descs.data() + inputs, buffers.data() + inputs, attributes,
-                                               ACL_ENGINE_SYS, ACL_COMPILE_SYS, nullptr, stream);
+  const aclError code =
+      aclopCompileAndExecute(type, static_cast<int>(inputs), descs.data(), buffers.data(), 1, descs.data() + inputs,
+                             buffers.data() + inputs, attributes, ACL_ENGINE_SYS, ACL_COMPILE_SYS, nullptr, stream);
   for (auto* desc : descs) aclDestroyTensorDesc(desc);
   for (auto* buffer : buffers) aclDestroyDataBuffer(buffer);
   aclopDestroyAttr(attributes);

@@ -40,7 +40,8 @@ TEST(Layout, RowsAndPlanesAreInverses) {
     planes_to_rows(planes.data(), rows.data(), n, c, area, kItem);
     rows_to_planes(rows.data(), back.data(), n, c, area, kItem);
     EXPECT_EQ(planes, back);
-    EXPECT_EQ(rows[static_cast<size_t>(c > 1 && area > 1 ? 1 : 0)], planes[static_cast<size_t>(c > 1 && area > 1 ? area : 0)]);
+    EXPECT_EQ(rows[static_cast<size_t>(c > 1 && area > 1 ? 1 : 0)],
+              planes[static_cast<size_t>(c > 1 && area > 1 ? area : 0)]);
   }
 }
 

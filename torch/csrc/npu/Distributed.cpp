@@ -1,9 +1,9 @@
 // torch._C._distributed_c10d.ProcessGroupHCCL. Upstream's classes that it derives from are bound by libtorch_python.
 
-#include <torch/csrc/distributed/c10d/HCCLRecorder.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 #include <torch/csrc/npu/Bindings.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/HCCLRecorder.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
 #include <pybind11/chrono.h>
 
@@ -73,7 +73,8 @@ void bind_distributed(py::module_& m) {
       .def(py::init<bool>(), py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &Options::is_high_priority_stream)
       .def("__copy__", &copy_of)
-      .def("__deepcopy__", [](const Options& self, const py::object&) { return copy_of(self); }, py::arg("memo"));
+      .def(
+          "__deepcopy__", [](const Options& self, const py::object&) { return copy_of(self); }, py::arg("memo"));
 
   group
       .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -84,23 +85,26 @@ void bind_distributed(py::module_& m) {
                  c10::make_intrusive<ProcessGroupHCCL>(store, rank, size, std::move(options)));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options") = c10::intrusive_ptr<Options>())
-      .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                       std::chrono::milliseconds timeout) {
-             auto options = c10::make_intrusive<Options>();
-             options->timeout = timeout;
-             const py::gil_scoped_release release;
-             return WithoutLock<ProcessGroupHCCL>(
-                 c10::make_intrusive<ProcessGroupHCCL>(store, rank, size, std::move(options)));
-           }),
+      .def(py::init(
+               [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
+                 auto options = c10::make_intrusive<Options>();
+                 options->timeout = timeout;
+                 const py::gil_scoped_release release;
+                 return WithoutLock<ProcessGroupHCCL>(
+                     c10::make_intrusive<ProcessGroupHCCL>(store, rank, size, std::move(options)));
+               }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
-      .def("get_hccl_comm_name", [](ProcessGroupHCCL& self, const py::object&) { return self.commName(); },
-           py::arg("rank") = py::none(), "The communicator's name, as fused operators take it.")
-      .def("perform_nocolor_split", [](ProcessGroupHCCL&, const py::object&) {}, py::arg("device"),
-           "Does nothing: a subgroup's communicator needs only its own ranks.")
+      .def(
+          "get_hccl_comm_name", [](ProcessGroupHCCL& self, const py::object&) { return self.commName(); },
+          py::arg("rank") = py::none(), "The communicator's name, as fused operators take it.")
+      .def(
+          "perform_nocolor_split", [](ProcessGroupHCCL&, const py::object&) {}, py::arg("device"),
+          "Does nothing: a subgroup's communicator needs only its own ranks.")
       .def("_set_default_timeout", &ProcessGroupHCCL::setTimeout, py::arg("timeout"));
 
-  m.def("_hccl_recorder", [](bool only_active) { return py::bytes(c10d::hccl_recorder_content(only_active)); },
-        py::arg("only_active") = false);
+  m.def(
+      "_hccl_recorder", [](bool only_active) { return py::bytes(c10d::hccl_recorder_content(only_active)); },
+      py::arg("only_active") = false);
 }
 
 }  // namespace torch::npu

@@ -1,6 +1,6 @@
 #pragma once
-// What the simulator's libraries ask of each other: libhccl puts work of its own into the order of libascendcl's streams.
-// No CANN library has these functions, and the host calls none of them.
+// What the simulator's libraries ask of each other: libhccl puts work of its own into the order of libascendcl's
+// streams. No CANN library has these functions, and the host calls none of them.
 
 #include "acl_rt.h"
 
@@ -17,11 +17,11 @@ typedef aclError (*aclsimFunction)(void* data, const aclsimTask* task, char* rea
 
 // Where a range of device memory lies.
 typedef struct aclsimMemory {
-  void* alias;          // where this process reads and writes it
-  int32_t device;       // number of the device in the host, whatever ASCEND_RT_VISIBLE_DEVICES shows
-  int32_t file;         // this process's descriptor of the device's memory, which other processes can map
+  void* alias;     // where this process reads and writes it
+  int32_t device;  // number of the device in the host, whatever ASCEND_RT_VISIBLE_DEVICES shows
+  int32_t file;    // this process's descriptor of the device's memory, which other processes can map
   uint64_t file_bytes;
-  uint64_t offset;      // of the range in the file; UINT64_MAX where the range is not the file's own memory
+  uint64_t offset;  // of the range in the file; UINT64_MAX where the range is not the file's own memory
 } aclsimMemory;
 
 typedef enum aclsimAccess {

@@ -131,8 +131,8 @@ void hccl_check(HcclResult code, const std::string& what) {
 }
 
 void hccl_require() {
-  TORCH_CHECK(c10::npu::acl::has_function("HcclGetRootInfo"), "the hccl back end needs libhccl.so: ",
-              acl::about_missing_function("HcclGetRootInfo"),
+  TORCH_CHECK(c10::npu::acl::has_function("HcclGetRootInfo"),
+              "the hccl back end needs libhccl.so: ", acl::about_missing_function("HcclGetRootInfo"),
               ". On a card, run 'source /usr/local/Ascend/ascend-toolkit/set_env.sh', which puts the folder of "
               "libhccl.so on LD_LIBRARY_PATH, and install CANN's toolkit if it is not there; without a card, install "
               "the torch wheel whole");
@@ -159,14 +159,13 @@ HCCLChannel::HCCLChannel(const c10::intrusive_ptr<Store>& store, const std::stri
     const std::vector<uint8_t> bytes = store->get(key);
     const bool good = bytes.size() == 1 + HCCL_ROOT_INFO_BYTES && bytes[0] == static_cast<uint8_t>(kGood);
     if (!good) {
-      C10_THROW_ERROR(DistBackendError, what + ": " +
-                                            (bytes.empty() ? "the store has no root info"
-                                                           : std::string(bytes.begin() + 1, bytes.end())));
+      C10_THROW_ERROR(
+          DistBackendError,
+          what + ": " + (bytes.empty() ? "the store has no root info" : std::string(bytes.begin() + 1, bytes.end())));
     }
     std::memcpy(root.internal, bytes.data() + 1, HCCL_ROOT_INFO_BYTES);
   }
-  hccl_check(
-      acl::HcclCommInitRootInfo(static_cast<uint32_t>(size), &root, static_cast<uint32_t>(rank), &comm_), what);
+  hccl_check(acl::HcclCommInitRootInfo(static_cast<uint32_t>(size), &root, static_cast<uint32_t>(rank), &comm_), what);
 }
 
 HCCLChannel::~HCCLChannel() {

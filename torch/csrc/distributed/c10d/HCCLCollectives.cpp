@@ -1,9 +1,9 @@
-// The collectives of ProcessGroupHCCL: from upstream's forms (lists of tensors, uneven sizes, all reductions) to HCCL's.
-// What lies on the group's stream around a call (copies, divisions) are operators of ours, on that stream.
+// The collectives of ProcessGroupHCCL: from upstream's forms (lists of tensors, uneven sizes, all reductions) to
+// HCCL's. What lies on the group's stream around a call (copies, divisions) are operators of ours, on that stream.
 
 #include <ATen/ATen.h>
-#include <acl_loader.h>
 #include <ATen/native/npu/frame/layout/Format.h>
+#include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
@@ -22,14 +22,15 @@ using Tensors = std::vector<Tensor>;
 
 // Real, plain memory without gaps: HCCL gets an address and a number of elements. A private format ends here.
 Tensor view_of(const Tensor& t) {
-  if (at::native::npu::in_private_format(t))
-    at::native::npu::make_storage_plain(t.storage().unsafeGetStorageImpl());
+  if (at::native::npu::in_private_format(t)) at::native::npu::make_storage_plain(t.storage().unsafeGetStorageImpl());
   return t.is_complex() ? at::view_as_real(t) : t;
 }
 
 void check_dense(const Tensor& t, const char* what) {
-  TORCH_CHECK_VALUE(t.is_non_overlapping_and_dense(), what, ": hccl needs tensors whose memory has no gaps, but got one "
-                    "of shape ", t.sizes(), " with strides ", t.strides(), "; pass tensor.contiguous()");
+  TORCH_CHECK_VALUE(t.is_non_overlapping_and_dense(), what,
+                    ": hccl needs tensors whose memory has no gaps, but got one "
+                    "of shape ",
+                    t.sizes(), " with strides ", t.strides(), "; pass tensor.contiguous()");
 }
 
 void check_contiguous(const Tensor& t, const char* what) {
@@ -59,9 +60,10 @@ Memory memory_of(const Tensor& t) {
 }
 
 void check_reduction(const ReduceOp& op, const Tensor& t) {
-  TORCH_CHECK_VALUE(!t.is_complex() || isComplexViewAsRealAllowed(op),
-                    "hccl does not reduce complex tensors with this ReduceOp: only sums and means are the same for both "
-                    "parts");
+  TORCH_CHECK_VALUE(
+      !t.is_complex() || isComplexViewAsRealAllowed(op),
+      "hccl does not reduce complex tensors with this ReduceOp: only sums and means are the same for both "
+      "parts");
   hccl_reduction(op, t.is_complex() ? c10::toRealValueType(t.scalar_type()) : t.scalar_type());
 }
 
@@ -73,9 +75,8 @@ void reduced(const ReduceOp& op, int size, const Tensor& input, const Tensor& ou
   if (op == ReduceOp::PREMUL_SUM) {
     const auto* factor = dynamic_cast<PreMulSumSupplement*>(op.supplement_.get());
     TORCH_CHECK_VALUE(factor, "PREMUL_SUM without a factor");
-    const Tensor scaled = factor->tensor_factor.defined()
-                              ? input.mul(factor->tensor_factor.to(input.options()))
-                              : input.mul(factor->double_factor);
+    const Tensor scaled = factor->tensor_factor.defined() ? input.mul(factor->tensor_factor.to(input.options()))
+                                                          : input.mul(factor->double_factor);
     return launch(scaled.to(dtype), output, reduction);
   }
   if (op != ReduceOp::AVG) return launch(input, output, reduction);
@@ -99,16 +100,19 @@ struct Splits {
 Splits splits_of(const Tensor& t, const std::vector<int64_t>& sizes, int ranks, const char* what) {
   Splits splits;
   const int64_t rows = t.dim() == 0 ? 1 : t.size(0);
-  const auto per_row = static_cast<uint64_t>(rows == 0 ? 0 : t.numel() / rows) * hccl_elements(t.scalar_type()).per_element;
+  const auto per_row =
+      static_cast<uint64_t>(rows == 0 ? 0 : t.numel() / rows) * hccl_elements(t.scalar_type()).per_element;
   if (sizes.empty()) {
-    TORCH_CHECK_VALUE(rows % ranks == 0, what, ": a first dimension of ", rows, " is not divisible by ", ranks, " ranks");
+    TORCH_CHECK_VALUE(rows % ranks == 0, what, ": a first dimension of ", rows, " is not divisible by ", ranks,
+                      " ranks");
   } else {
     TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == ranks, what, ": got ", sizes.size(), " split sizes for ", ranks,
                       " ranks");
     TORCH_CHECK_VALUE(std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; }), what,
                       ": split sizes must not be negative");
     const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    TORCH_CHECK_VALUE(sum == rows, what, ": split sizes ", sizes, " add up to ", sum, ", the first dimension is ", rows);
+    TORCH_CHECK_VALUE(sum == rows, what, ": split sizes ", sizes, " add up to ", sum, ", the first dimension is ",
+                      rows);
   }
   uint64_t at = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -163,8 +167,7 @@ void spread(const Tensor& whole, const Tensors& tensors) {
 }
 
 bool even(const Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [&](const Tensor& t) { return t.numel() == tensors[0].numel(); });
+  return std::all_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.numel() == tensors[0].numel(); });
 }
 
 Tensors views_of(const Tensors& tensors) {
@@ -196,10 +199,10 @@ void all_reduce(HCCLChannel& channel, const ReduceOp& op, int size, const Tensor
 
 void reduce_and_scatter(HCCLChannel& channel, const ReduceOp& op, int size, const Tensor& input, const Tensor& output) {
   reduced(op, size, input, output, [&](const Tensor& in, const Tensor& out, HcclReduceOp reduction) {
-    channel.call("HcclReduceScatter", [from = in.data_ptr(), to = memory_of(out), reduction](HcclComm comm,
-                                                                                            aclrtStream stream) {
-      return acl::HcclReduceScatter(from, to.data, to.count, to.type, reduction, comm, stream);
-    });
+    channel.call("HcclReduceScatter",
+                 [from = in.data_ptr(), to = memory_of(out), reduction](HcclComm comm, aclrtStream stream) {
+                   return acl::HcclReduceScatter(from, to.data, to.count, to.type, reduction, comm, stream);
+                 });
   });
 }
 
@@ -238,8 +241,12 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::allreduce_coalesced(Tensors& tensors,
     check_reduction(options.reduceOp, t);
   }
   const bool one = tensors.size() == 1;
-  Launch launch{one ? OpType::ALLREDUCE : OpType::ALLREDUCE_COALESCED, one ? "hccl:all_reduce" : "hccl:allreduce_coalesced",
-                tensors, tensors, options.timeout, nullptr};
+  Launch launch{one ? OpType::ALLREDUCE : OpType::ALLREDUCE_COALESCED,
+                one ? "hccl:all_reduce" : "hccl:allreduce_coalesced",
+                tensors,
+                tensors,
+                options.timeout,
+                nullptr};
   launch.more = op_name(options.reduceOp);
   launch.body = [this, tensors, op = options.reduceOp](HCCLChannel& channel) {
     for (const Tensor& t : tensors) all_reduce(channel, op, size_, view_of(t));
@@ -441,8 +448,8 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::reduce_scatter_tensor_coalesced(Tenso
     check_contiguous(inputs[i], "reduce_scatter_tensor");
     check_same_dtype(outputs[i], inputs[i], "reduce_scatter_tensor");
     check_reduction(options.reduceOp, inputs[i]);
-    TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_, "reduce_scatter_tensor: the input must be ", size_,
-                      " times the output of ", outputs[i].numel(), " elements, but has ", inputs[i].numel());
+    TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_, "reduce_scatter_tensor: the input must be ",
+                      size_, " times the output of ", outputs[i].numel(), " elements, but has ", inputs[i].numel());
   }
   Launch launch{OpType::_REDUCE_SCATTER_BASE, "hccl:_reduce_scatter_base", inputs, outputs, options.timeout, nullptr};
   launch.more = op_name(options.reduceOp);
@@ -499,31 +506,35 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::point_to_point(Tensors& tensors, int 
   const Tensor& tensor = only(tensors, what);
   check_dense(tensor, what);
   TORCH_CHECK_VALUE(peer >= 0 && peer < size_, what, ": rank ", peer, " is out of range for ", size_, " ranks");
-  TORCH_CHECK_VALUE(peer != rank_ || batch_.active, what, ": rank ", rank_, " cannot ", sends ? "send to" : "receive from",
-                    " itself outside of a batch");
+  TORCH_CHECK_VALUE(peer != rank_ || batch_.active, what, ": rank ", rank_, " cannot ",
+                    sends ? "send to" : "receive from", " itself outside of a batch");
   TORCH_CHECK_VALUE(tensor.device().is_privateuseone(), "hccl works on npu tensors, but got one on ", tensor.device());
   if (batch_.active) {
     const Memory m = memory_of(view_of(tensor));
-    batch_.items.push_back(
-        {sends ? HCCL_SEND : HCCL_RECV, m.data, m.count, m.type, static_cast<uint32_t>(peer)});
+    batch_.items.push_back({sends ? HCCL_SEND : HCCL_RECV, m.data, m.count, m.type, static_cast<uint32_t>(peer)});
     (sends ? batch_.sent : batch_.received).push_back(tensor);
     return c10::intrusive_ptr<Work>();
   }
-  Launch launch{sends ? OpType::SEND : OpType::RECV, "", sends ? tensors : Tensors{}, sends ? Tensors{} : tensors,
-                kUnsetTimeout, nullptr};
+  Launch launch{sends ? OpType::SEND : OpType::RECV,
+                "",
+                sends ? tensors : Tensors{},
+                sends ? Tensors{} : tensors,
+                kUnsetTimeout,
+                nullptr};
   // Upstream's names, from which torchfrtrace reads who talks to whom.
-  const std::string title = sends ? c10::str("hccl:send ", rank_, "->", peer) : c10::str("hccl:recv ", rank_, "<-", peer);
+  const std::string title =
+      sends ? c10::str("hccl:send ", rank_, "->", peer) : c10::str("hccl:recv ", rank_, "<-", peer);
   launch.title = title.c_str();
   launch.more = c10::str(sends ? "to rank " : "from rank ", peer, ", tag ", tag);
   launch.message = true;
   launch.channel = pair_channel(tensor.device(), peer, sends);
   launch.body = [tensor, sends](HCCLChannel& channel) {
     const uint32_t other = channel.rank() == 0 ? 1 : 0;
-    channel.call(sends ? "HcclSend" : "HcclRecv", [m = memory_of(view_of(tensor)), other, sends](HcclComm comm,
-                                                                                             aclrtStream stream) {
-      return sends ? acl::HcclSend(m.data, m.count, m.type, other, comm, stream)
-                   : acl::HcclRecv(m.data, m.count, m.type, other, comm, stream);
-    });
+    channel.call(sends ? "HcclSend" : "HcclRecv",
+                 [m = memory_of(view_of(tensor)), other, sends](HcclComm comm, aclrtStream stream) {
+                   return sends ? acl::HcclSend(m.data, m.count, m.type, other, comm, stream)
+                                : acl::HcclRecv(m.data, m.count, m.type, other, comm, stream);
+                 });
   };
   return run(std::move(launch));
 }
@@ -537,7 +548,8 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::recv(Tensors& tensors, int source, in
 }
 
 c10::intrusive_ptr<Work> ProcessGroupHCCL::recvAnysource(Tensors&, int) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "hccl cannot receive from any source: give torch.distributed.recv the rank (src=)");
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "hccl cannot receive from any source: give torch.distributed.recv the rank (src=)");
 }
 
 c10::intrusive_ptr<Work> ProcessGroupHCCL::barrier(const BarrierOptions& options) {

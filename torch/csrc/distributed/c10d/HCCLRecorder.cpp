@@ -95,8 +95,7 @@ c10::IValue dict_of(const Entry& e, size_t id) {
   const bool ended = e.retired ? e.ended.has_value() : done;
   dict.insert("state", ended ? "completed" : (passed(e.begin) ? "started" : "scheduled"));
   dict.insert("time_discovered_started_ns", c10::IValue());
-  dict.insert("time_discovered_completed_ns",
-              e.ended ? c10::IValue(static_cast<int64_t>(*e.ended)) : c10::IValue());
+  dict.insert("time_discovered_completed_ns", e.ended ? c10::IValue(static_cast<int64_t>(*e.ended)) : c10::IValue());
   dict.insert("retired", e.retired);
   dict.insert("timeout_ms", static_cast<int64_t>(r.timeout.count()));
   dict.insert("is_p2p", r.message);

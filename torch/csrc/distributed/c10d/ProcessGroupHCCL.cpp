@@ -2,8 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
-#include <acl_loader.h>
 #include <ATen/native/npu/frame/layout/Format.h>
+#include <acl_loader.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUGuard.h>
@@ -92,8 +92,8 @@ bool ProcessGroupHCCL::WorkHCCL::wait(std::chrono::milliseconds timeout) {
   const auto end = Clock::now() + (bounded ? timeout : state_->timeout);
   while (!state_->done()) {
     if (Clock::now() >= end) {
-      raise(state_->text + " was not done within " +
-            std::to_string((bounded ? timeout : state_->timeout).count()) + " ms");
+      raise(state_->text + " was not done within " + std::to_string((bounded ? timeout : state_->timeout).count()) +
+            " ms");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -142,7 +142,8 @@ ProcessGroupHCCL::~ProcessGroupHCCL() {
   bool idle = true;
   for (const auto& state : states_) idle = idle && (c10::npu::is_shut_down() || state->done());
   for (auto& [key, channel] : channels_) {
-    if (!idle) channel->abort("rank " + std::to_string(rank_) + " has dropped its group while operations were under way");
+    if (!idle)
+      channel->abort("rank " + std::to_string(rank_) + " has dropped its group while operations were under way");
   }
 }
 
@@ -185,7 +186,8 @@ std::shared_ptr<HCCLChannel> ProcessGroupHCCL::channel_of(c10::Device device) {
   return make_channel("all", size_, rank_, device);
 }
 
-// Both directions get a communicator and a stream each, so that two ranks may send to each other before either receives.
+// Both directions get a communicator and a stream each, so that two ranks may send to each other before either
+// receives.
 std::shared_ptr<HCCLChannel> ProcessGroupHCCL::pair_channel(c10::Device device, int peer, bool sends) {
   const auto key = [](int from, int to) { return std::to_string(from) + ">" + std::to_string(to); };
   const std::string wanted = sends ? key(rank_, peer) : key(peer, rank_);

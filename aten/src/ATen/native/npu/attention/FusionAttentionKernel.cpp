@@ -1,10 +1,11 @@
-// npu_fusion_attention and its gradient, made of upstream's operators: out = dropout(softmax(mask(scale * (pse + q k')))) v.
-// Scores are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one batch.
+// npu_fusion_attention and its gradient, made of upstream's operators: out = dropout(softmax(mask(scale * (pse + q
+// k')))) v. Scores are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one
+// batch.
 
 #include <ATen/ATen.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/random/RandomArgs.h>
 
 #include <limits>
@@ -54,8 +55,9 @@ void check_call(const Call& c, const Tensor& q, const Tensor& k, const Tensor& v
     TORCH_CHECK(t->dim() == rank, c.name, ": ", what, " of layout ", c.layout, " must have ", rank,
                 " dimensions, but is ", t->sizes());
     check_floating(c.name, *t);
-    TORCH_CHECK(t->scalar_type() == q.scalar_type(), c.name, ": query, key and value must have one dtype, but query is ",
-                q.scalar_type(), " and ", what, " is ", t->scalar_type());
+    TORCH_CHECK(t->scalar_type() == q.scalar_type(), c.name,
+                ": query, key and value must have one dtype, but query is ", q.scalar_type(), " and ", what, " is ",
+                t->scalar_type());
   }
   TORCH_CHECK(c.heads > 0, c.name, ": head_num must be positive, got ", c.heads);
   TORCH_CHECK(c.keep > 0 && c.keep <= 1, c.name, ": keep_prob must be in (0, 1], got ", c.keep);
@@ -89,13 +91,16 @@ int64_t key_heads(const Call& c, const Tensor& q, const Tensor& k, const Tensor&
   };
   int64_t found = 0;
   if (c.layout == "BSH" || c.layout == "SBH") {
-    TORCH_CHECK(q.size(2) % c.heads == 0, c.name, ": the ", q.size(2), " elements of the last dimension of query are "
-                "not a multiple of head_num ", c.heads);
+    TORCH_CHECK(q.size(2) % c.heads == 0, c.name, ": the ", q.size(2),
+                " elements of the last dimension of query are "
+                "not a multiple of head_num ",
+                c.heads);
     const int64_t width = q.size(2) / c.heads;
     TORCH_CHECK(width > 0 && k.size(2) % width == 0, c.name, ": key is ", k.sizes(), ", but a head has ", width,
                 " elements");
     found = k.size(2) / width;
-    TORCH_CHECK(found > 0 && v.size(2) % found == 0, c.name, ": value is ", v.sizes(), ", but key has ", found, " heads");
+    TORCH_CHECK(found > 0 && v.size(2) % found == 0, c.name, ": value is ", v.sizes(), ", but key has ", found,
+                " heads");
   } else {
     TORCH_CHECK(heads_of(q) == c.heads, c.name, ": query of layout ", c.layout, " is ", q.sizes(),
                 ", which has not head_num = ", c.heads, " heads");
@@ -171,7 +176,8 @@ Tensor hidden_of(const Call& c, const Tensor& q, int64_t queries, int64_t keys, 
   TORCH_CHECK((mask.dim() == 2 || mask.dim() == 4) && mask.size(-2) == queries && mask.size(-1) == keys &&
                   at::is_expandable_to(mask.sizes(), {q.size(0), q.size(1), queries, keys}),
               c.name, ": atten_mask of sparse_mode ", c.mode, " must be (queries, keys) or (batch or 1, heads or 1, ",
-              "queries, keys), but is ", mask.sizes(), " for scores of ", IntArrayRef({q.size(0), q.size(1), queries, keys}));
+              "queries, keys), but is ", mask.sizes(), " for scores of ",
+              IntArrayRef({q.size(0), q.size(1), queries, keys}));
   return mask.to(kBool);
 }
 
@@ -216,8 +222,11 @@ Parts split(const Call& c, const Tensor& q, const Tensor& k, const Tensor& v) {
   Parts all;
   all.key_heads = key_heads(c, q, k, v);
   if (!c.by_sequence()) {
-    Part p{to_heads(q, c.layout, c.heads), to_heads(k, c.layout, all.key_heads), to_heads(v, c.layout, all.key_heads),
-           {}, {}};
+    Part p{to_heads(q, c.layout, c.heads),
+           to_heads(k, c.layout, all.key_heads),
+           to_heads(v, c.layout, all.key_heads),
+           {},
+           {}};
     TORCH_CHECK(p.key.sizes().slice(0, 3) == p.value.sizes().slice(0, 3) && p.query.size(0) == p.key.size(0), c.name,
                 ": query, key and value do not fit together, they are ", q.sizes(), ", ", k.sizes(), " and ", v.sizes(),
                 " of layout ", c.layout);
@@ -395,9 +404,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t> npu_fusion
     OptionalIntArrayRef actual_seq_kvlen, int64_t sparse_mode, bool /*gen_mask_parallel*/, bool /*sync*/,
     std::string_view softmax_layout, const std::optional<Tensor>& sink, const std::optional<Tensor>& dropout_mask,
     int64_t seed, int64_t offset) {
-  const Call c{"npu_fusion_attention", head_num,    input_layout, pse,    atten_mask,      sink,
-               scale,                  keep_prob,   pre_tockens,  next_tockens, prefix,    actual_seq_qlen,
-               actual_seq_kvlen,       sparse_mode, softmax_layout};
+  const Call c{"npu_fusion_attention",
+               head_num,
+               input_layout,
+               pse,
+               atten_mask,
+               sink,
+               scale,
+               keep_prob,
+               pre_tockens,
+               next_tockens,
+               prefix,
+               actual_seq_qlen,
+               actual_seq_kvlen,
+               sparse_mode,
+               softmax_layout};
   const NoAutocast guard;
   check_call(c, query, key, value, padding_mask);
   const Parts all = split(c, query, key, value);
@@ -452,9 +473,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
     OptionalIntArrayRef prefix, OptionalIntArrayRef actual_seq_qlen, OptionalIntArrayRef actual_seq_kvlen,
     int64_t sparse_mode, bool /*gen_mask_parallel*/, bool /*sync*/, std::string_view softmax_layout,
     const std::optional<Tensor>& sink) {
-  const Call c{"npu_fusion_attention_grad", head_num,    input_layout, pse,    atten_mask,      sink,
-               scale_value,                 keep_prob,   pre_tockens,  next_tockens, prefix,    actual_seq_qlen,
-               actual_seq_kvlen,            sparse_mode, softmax_layout};
+  const Call c{"npu_fusion_attention_grad",
+               head_num,
+               input_layout,
+               pse,
+               atten_mask,
+               sink,
+               scale_value,
+               keep_prob,
+               pre_tockens,
+               next_tockens,
+               prefix,
+               actual_seq_qlen,
+               actual_seq_kvlen,
+               sparse_mode,
+               softmax_layout};
   const NoAutocast guard;
   check_call(c, query, key, value, padding_mask);
   const Parts all = split(c, query, key, value);
@@ -484,7 +517,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
     const Tensor sums = (dweights[i] * weights[i]).sum(-1, true);
     const Tensor dscores = weights[i] * (dweights[i] - sums) * scale_value;
     dq.push_back(at::matmul(dscores, repeat_heads(p.key.to(wide), head_num)).to(query.scalar_type()));
-    dk.push_back(sum_heads(at::matmul(dscores.transpose(-2, -1), p.query.to(wide)), all.key_heads).to(key.scalar_type()));
+    dk.push_back(
+        sum_heads(at::matmul(dscores.transpose(-2, -1), p.query.to(wide)), all.key_heads).to(key.scalar_type()));
     dv.push_back(sum_heads(at::matmul(dropped[i].transpose(-2, -1), douts[i]), all.key_heads).to(value.scalar_type()));
     if (given(pse)) add_bias_grad(c, dscores, i, dpse);
     if (given(sink)) {
@@ -496,9 +530,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
     return c.by_sequence() ? joined(parts, ranges, like.size(0)) : from_heads(parts[0], input_layout);
   };
   const Tensor none = at::empty({0}, query.options());
-  return {whole(dq, all.queries, query),
-          whole(dk, all.keys, key),
-          whole(dv, all.keys, value),
+  return {whole(dq, all.queries, query), whole(dk, all.keys, key), whole(dv, all.keys, value),
           dpse.defined() ? dpse.to(pse->scalar_type()) : none,
           dsink.defined() ? dsink.to(sink->scalar_type()) : none.clone()};
 }

@@ -40,9 +40,10 @@ Tensor npu_rotary_mul(const Tensor& self, const Tensor& r1, const Tensor& r2, st
   const Tensor x = self.to(wide);
   Tensor turned;
   if (rotate.has_value() && rotate->defined()) {
-    TORCH_CHECK(rotate->dim() == 2 && rotate->size(0) == self.size(-1) && rotate->size(1) == self.size(-1),
-                "npu_rotary_mul: rotate must be a square matrix of the size of the last dimension of self, but self is ",
-                self.sizes(), " and rotate is ", rotate->sizes());
+    TORCH_CHECK(
+        rotate->dim() == 2 && rotate->size(0) == self.size(-1) && rotate->size(1) == self.size(-1),
+        "npu_rotary_mul: rotate must be a square matrix of the size of the last dimension of self, but self is ",
+        self.sizes(), " and rotate is ", rotate->sizes());
     turned = at::matmul(x, rotate->to(wide));
   } else {
     turned = quarter_turn(x, interleaved);
@@ -53,13 +54,14 @@ Tensor npu_rotary_mul(const Tensor& self, const Tensor& r1, const Tensor& r2, st
 std::tuple<Tensor, Tensor, Tensor> npu_rotary_mul_backward(const Tensor& grad, const Tensor& self, const Tensor& r1,
                                                            const Tensor& r2, std::string_view rotary_mode) {
   const bool interleaved = check_rotary("npu_rotary_mul_backward", self, r1, r2, rotary_mode);
-  TORCH_CHECK(grad.sizes() == self.sizes(), "npu_rotary_mul_backward: grad must have the shape of self, ",
-              self.sizes(), ", but is ", grad.sizes());
+  TORCH_CHECK(grad.sizes() == self.sizes(), "npu_rotary_mul_backward: grad must have the shape of self, ", self.sizes(),
+              ", but is ", grad.sizes());
   const ScalarType wide = wide_type(self);
   const Tensor dy = grad.to(wide), x = self.to(wide);
   // The quarter turn's transpose is the turn back.
   const Tensor dx = dy * r1.to(wide) - quarter_turn(dy * r2.to(wide), interleaved);
-  const Tensor dr1 = (dy * x).sum_to_size(r1.sizes()), dr2 = (dy * quarter_turn(x, interleaved)).sum_to_size(r2.sizes());
+  const Tensor dr1 = (dy * x).sum_to_size(r1.sizes()),
+               dr2 = (dy * quarter_turn(x, interleaved)).sum_to_size(r2.sizes());
   return {dx.to(self.scalar_type()), dr1.to(r1.scalar_type()), dr2.to(r2.scalar_type())};
 }
 

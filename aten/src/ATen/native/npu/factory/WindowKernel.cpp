@@ -1,5 +1,5 @@
-// Windows of signal processing for which upstream's composite asks the device for a kernel by a DispatchStub; the others
-// it composes of operators.
+// Windows of signal processing for which upstream's composite asks the device for a kernel by a DispatchStub; the
+// others it composes of operators.
 
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Math.h>

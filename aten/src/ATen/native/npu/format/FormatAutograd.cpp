@@ -1,8 +1,8 @@
 // A format cast leaves values as they are, so its gradient is the gradient.
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 
 namespace at::native::npu {
 namespace {

@@ -21,7 +21,7 @@ void check_unpadded(const char* name, bool padded_mode) {
 }
 
 struct Routing {
-  Tensor places;  // flat
+  Tensor places;    // flat
   int64_t choices;  // experts of a token
 };
 Routing routing_of(const char* name, const Tensor& permuted, const Tensor& sorted_indices,

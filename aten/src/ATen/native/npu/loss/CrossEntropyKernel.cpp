@@ -1,5 +1,5 @@
-// npu_cross_entropy_loss and its gradient, made of upstream's operators, so that autograd, fake tensors and tracing take
-// them.
+// npu_cross_entropy_loss and its gradient, made of upstream's operators, so that autograd, fake tensors and tracing
+// take them.
 
 #include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
@@ -58,7 +58,8 @@ Tensor npu_cross_entropy_loss_backward(const Tensor& grad_loss, const Tensor& lo
   const Tensor logs = log_prob.to(wide);
   const Tensor counted = target.ne(ignore_index);
   const Tensor labels = at::where(counted, target, 0);
-  const Tensor scaling = weight.has_value() && weight->defined() ? weight->to(wide) : at::ones({classes}, logs.options());
+  const Tensor scaling =
+      weight.has_value() && weight->defined() ? weight->to(wide) : at::ones({classes}, logs.options());
   const Tensor of_label = scaling.index_select(0, labels) * counted;
   Tensor grad = grad_loss.to(wide);
   if (kind == at::Reduction::Mean) grad = grad / of_label.sum();

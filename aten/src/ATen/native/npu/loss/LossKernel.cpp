@@ -1,18 +1,18 @@
 // Losses that are not one entry of the operator table: those whose result is either element-wise or a single value.
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/npu/frame/inference/MetaRules.h>
-#include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
+#include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Numbers.h>
+#include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/loss/LossArgs.h>
-#include <ATen/native/npu/Compositions.h>
-#include <ATen/native/npu/frame/command/Missing.h>
-#include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>
 

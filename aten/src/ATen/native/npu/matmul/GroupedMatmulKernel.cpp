@@ -6,8 +6,8 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
+#include <ATen/native/npu/frame/registration/CustomAutograd.h>
 
 namespace at::native::npu {
 namespace {
@@ -33,9 +33,7 @@ struct Grouped {
   }
 };
 
-Tensor with_bias(const Tensor& y, const Tensor& bias) {
-  return bias.defined() ? (y + bias).to(y.scalar_type()) : y;
-}
+Tensor with_bias(const Tensor& y, const Tensor& bias) { return bias.defined() ? (y + bias).to(y.scalar_type()) : y; }
 
 // One product each.
 std::vector<Tensor> separate(const Grouped& g, TensorList x) {
@@ -72,8 +70,10 @@ Grouped read_grouped(TensorList x, TensorList weight, const std::optional<Tensor
     }
   }
   const int64_t split = split_item.value_or(0);
-  TORCH_CHECK(split >= 0 && split <= 3, "npu_grouped_matmul: split_item is 0 or 1 (one result for each weight), or 2 "
-              "or 3 (one result), got ", split);
+  TORCH_CHECK(split >= 0 && split <= 3,
+              "npu_grouped_matmul: split_item is 0 or 1 (one result for each weight), or 2 "
+              "or 3 (one result), got ",
+              split);
   return {x, weight, bias, split};
 }
 
@@ -138,15 +138,18 @@ struct GroupedProduct : Function<GroupedProduct> {
 Tensor npu_grouped_product(const Tensor& x, const Tensor& weight, const Tensor& ends, int64_t group_type) {
   DeviceOf guard(x);
   const bool rows = group_type == kRows;
-  TORCH_CHECK(rows || group_type == kInner, "npu_grouped_matmul: group_type is -1 (no groups), 0 (groups of m) or 2 "
-              "(groups of k), got ", group_type);
+  TORCH_CHECK(rows || group_type == kInner,
+              "npu_grouped_matmul: group_type is -1 (no groups), 0 (groups of m) or 2 "
+              "(groups of k), got ",
+              group_type);
   TORCH_CHECK(x.dim() == 2 && weight.dim() == (rows ? 3 : 2) && ends.dim() == 1 &&
                   x.size(1) == weight.size(rows ? 1 : 0) && (!rows || ends.size(0) == weight.size(0)),
               "npu_grouped_matmul: with group_type ", group_type, " x is (m, k), weight is ",
               rows ? "(groups, k, n)" : "(k, n)", " and group_list is (groups), but they are ", x.sizes(), ", ",
               weight.sizes(), " and ", ends.sizes());
-  TORCH_CHECK(x.scalar_type() == weight.scalar_type(), "npu_grouped_matmul: x and weight must have one dtype, but have ",
-              x.scalar_type(), " and ", weight.scalar_type());
+  TORCH_CHECK(x.scalar_type() == weight.scalar_type(),
+              "npu_grouped_matmul: x and weight must have one dtype, but have ", x.scalar_type(), " and ",
+              weight.scalar_type());
   const int64_t m = x.size(0), n = weight.size(-1);
   const Tensor y = rows ? new_like(x, {m, n}) : new_like(x, {ends.size(0), m, n});
   if (y.is_meta() || elements(y) == 0) return y;

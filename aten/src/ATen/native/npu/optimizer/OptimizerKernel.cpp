@@ -4,8 +4,8 @@
 #include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/full.h>
 #include <NPUNativeFunctions.h>
 

@@ -17,8 +17,9 @@ void check_length(const char* name, const char* argument, IntArrayRef values, si
 
 void check_positive(const Tensor& self, const char* name, int64_t from) {
   for (int64_t i = from; i < self.dim(); ++i) {
-    TORCH_CHECK(self.size(i) > 0, name, "(): Expected input to have non-zero size for non-batch dimensions, but input has sizes ",
-                self.sizes(), " with dimension ", i, " being empty.");
+    TORCH_CHECK(self.size(i) > 0, name,
+                "(): Expected input to have non-zero size for non-batch dimensions, but input has sizes ", self.sizes(),
+                " with dimension ", i, " being empty.");
   }
 }
 

@@ -101,11 +101,7 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   // Elements are moved, whatever they mean: what the device has no kernel for goes as an integer of its size.
   const ScalarType as = moved_as(self.scalar_type());
   OpCommand cmd;
-  cmd.Name("ReverseV2")
-      .Input(self.view(as).permute(order))
-      .Input(axes)
-      .Output(result.view(as).permute(order))
-      .Run();
+  cmd.Name("ReverseV2").Input(self.view(as).permute(order)).Input(axes).Output(result.view(as).permute(order)).Run();
   return result;
 }
 

@@ -96,8 +96,7 @@ void AclopCommand::describe(const KeyOperand& operand) {
     // Four dimensions may be images; what an operator means by them is its own business.
     format = rank == 4 ? ACL_FORMAT_NCHW : rank == 5 ? ACL_FORMAT_NCDHW : ACL_FORMAT_ND;
   }
-  aclTensorDesc* desc =
-      acl::aclCreateTensorDesc(operand.dtype, static_cast<int>(rank), operand.dims.data(), format);
+  aclTensorDesc* desc = acl::aclCreateTensorDesc(operand.dtype, static_cast<int>(rank), operand.dims.data(), format);
   TORCH_CHECK(desc != nullptr, "An operator on npu cannot have an operand of ", rank,
               " dimensions: reshape it to fewer");
   descs_.push_back(desc);

@@ -34,11 +34,11 @@ struct Memory {
 
 // An operator with everything settled but the stream: what the launcher executes, and observers see.
 struct Command {
-  const char* ir;           // a literal
+  const char* ir;  // a literal
   const Prepared* prepared;
-  const Memory* operands;   // inputs, then outputs
-  void* scratch;            // Prepared::scratch_bytes() of device memory
-  uint64_t correlation;     // counts commands in the order of the calls from 1; 0 while nobody observes
+  const Memory* operands;  // inputs, then outputs
+  void* scratch;           // Prepared::scratch_bytes() of device memory
+  uint64_t correlation;    // counts commands in the order of the calls from 1; 0 while nobody observes
 };
 
 // What all executions of a key share. Immutable once made, shared by a thread's cache and by tasks in the queue.

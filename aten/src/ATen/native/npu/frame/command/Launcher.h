@@ -2,12 +2,15 @@
 // Where every operator goes to the device, and where whatever watches operators is told of them.
 //
 // Note [Launcher]
-// launch_command() is the one way by which an operator is executed. PlainLaunch and OpCommand hand it a command of which
-// all is settled: prepared by an encoder (Note [Encoders]), addresses of operands, a stream. It goes to the stream at
-// the call or through the queue's thread (Note [Task queue]). What is to happen around operators is an observer:
-//   - called() comes at the call, on the thread that called, in the order of calls: there a profiler notes what the host
+// launch_command() is the one way by which an operator is executed. PlainLaunch and OpCommand hand it a command of
+// which all is settled: prepared by an encoder (Note [Encoders]), addresses of operands, a stream. It goes to the
+// stream at the call or through the queue's thread (Note [Task queue]). What is to happen around operators is an
+// observer:
+//   - called() comes at the call, on the thread that called, in the order of calls: there a profiler notes what the
+//   host
 //     was doing, under the command's correlation id;
-//   - execute() comes when the command goes to ACL, maybe on the queue's thread. It calls `next`, or does not: a capture
+//   - execute() comes when the command goes to ACL, maybe on the queue's thread. It calls `next`, or does not: a
+//   capture
 //     into a graph records the command instead.
 // Observers nest in the order of LaunchPlace. While there is none, a launch costs one look at a flag. ACL's own dump
 // and profile watch below this interface, and need no observer.

@@ -75,8 +75,8 @@ class OpCommandImpl {
   void order_axes();
   // Channels-last images become NHWC images.
   void describe_rows();
-  // Strided operands of operators of a known kind are looked at in another way instead of being copied. Returns the order
-  // in which all operands' dimensions are taken; empty: as they are.
+  // Strided operands of operators of a known kind are looked at in another way instead of being copied. Returns the
+  // order in which all operands' dimensions are taken; empty: as they are.
   DimVector arrange();
   void resolve_input(Operand& input, IntArrayRef order);
   void resolve_output(Operand& output, IntArrayRef order);

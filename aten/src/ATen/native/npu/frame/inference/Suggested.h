@@ -6,8 +6,8 @@
 
 namespace at::native::npu {
 
-// A tensor like an image that is contiguous or channels-last as it is (by its strides, where one of a pixel or a channel
-// is both); contiguous if it is neither.
+// A tensor like an image that is contiguous or channels-last as it is (by its strides, where one of a pixel or a
+// channel is both); contiguous if it is neither.
 inline Tensor empty_suggested(const Tensor& like) {
   return new_output(like.sizes(), {}, like.options().memory_format(like.suggest_memory_format()));
 }

@@ -9,9 +9,7 @@ namespace at::native::npu {
 
 inline ScalarType wide_type(const Tensor& t) { return t.scalar_type() == kDouble ? kDouble : kFloat; }
 
-inline void check_floating(const char* name, const Tensor& t) {
-  check_dtype(t.scalar_type(), kDtypeFloat, name);
-}
+inline void check_floating(const char* name, const Tensor& t) { check_dtype(t.scalar_type(), kDtypeFloat, name); }
 
 inline bool given(const std::optional<Tensor>& t) { return t.has_value() && t->defined(); }
 

@@ -64,8 +64,8 @@ const DataPtr& allocation_of(const Tensor& t);
 int64_t format_of(const Tensor& t);
 // The block that a customize_dtype asks for: the number of a dtype, as ScalarType has it, or none.
 int64_t block_for(const Tensor& t, int64_t format, std::optional<int64_t> customize_dtype);
-// Whether a cast to the format, with blocks of c0, would change nothing. A tensor of fewer than two dimensions keeps its
-// plain format.
+// Whether a cast to the format, with blocks of c0, would change nothing. A tensor of fewer than two dimensions keeps
+// its plain format.
 bool already_in(const Tensor& t, int64_t format, int64_t c0);
 // A copy in another format; the tensor itself where it is in it. Raises for a format that there is not, or that tensors
 // of this shape do not have.

@@ -18,5 +18,4 @@
 #include <ATen/native/npu/frame/inference/Windows.h>
 #include <ATen/native/npu/frame/registration/OrCpu.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
-#include <ATen/native/npu/index/IndexArgs.h>
 #include <c10/core/Scalar.h>
