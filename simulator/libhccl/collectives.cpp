@@ -3,8 +3,9 @@
 // Note [Slices]
 // Inside a host every rank reads the others' buffers where they lie. Of a reduction each rank computes one slice over
 // all inputs and writes it into all outputs: each element is read and written once, by the rank that owns its slice, so
-// buffers may be input and output at once, and all ranks get the same bits. Between hosts the owner of a slice is sent
-// the inputs and sends the result, in rounds that bound the memory for what has come.
+// buffers may be input and output at once, and all ranks get the same bits. A broadcast is carried in slices likewise.
+// Between hosts the owner of a slice is sent the inputs and sends the result, in rounds that bound the memory for what
+// has come.
 
 #include <acl/acl.h>
 #include <acl/acl_simulator_extension.h>
@@ -347,6 +348,16 @@ class Collective {
   void broadcast() {
     const uint64_t bytes = operation_.count * element_;
     const uint32_t root = operation_.root;
+    if (comm_.remote_ranks().empty()) {
+      // Each carries one slice to everyone, so that the root's core works, too.
+      const auto [begin, end] = slice_of(me_, operation_.count);
+      const char* from = input_of(root) + begin * element_;
+      for (uint32_t i = 0; i < n_; ++i) {
+        const uint32_t rank = (me_ + i) % n_;
+        if (rank != root) copy(output_of(rank) + begin * element_, from, (end - begin) * element_);
+      }
+      return;
+    }
     Exchange exchange(operation_);
     if (me_ == root) {
       for (const uint32_t rank : comm_.remote_ranks()) exchange.send(rank, operation_.send.data, bytes);

@@ -1,6 +1,5 @@
 """Every collective of the hccl back end, for every dtype and reduction: each rank compares with what the inputs of all give."""
 
-import os
 import unittest
 
 import ranks
@@ -327,7 +326,6 @@ class TestCollectives(unittest.TestCase):
     def test_groups(self):
         ranks.run(__file__, "groups", 4)
 
-    @unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS"), "NPU_SLOW_TESTS=1: a group does not give its options yet")
     def test_split_group(self):
         port = free_port()
         ranks.run(

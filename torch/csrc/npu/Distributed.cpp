@@ -100,7 +100,11 @@ void bind_distributed(py::module_& m) {
       .def(
           "perform_nocolor_split", [](ProcessGroupHCCL&, const py::object&) {}, py::arg("device"),
           "Does nothing: a subgroup's communicator needs only its own ranks.")
-      .def("_set_default_timeout", &ProcessGroupHCCL::setTimeout, py::arg("timeout"));
+      .def("_set_default_timeout", &ProcessGroupHCCL::setTimeout, py::arg("timeout"))
+      .def_property_readonly(
+          "options",
+          [](ProcessGroupHCCL& self) { return c10::static_intrusive_pointer_cast<Options>(self.getBackendOptions()); },
+          "The options that the group was made with.");
 
   m.def(
       "_hccl_recorder", [](bool only_active) { return py::bytes(c10d::hccl_recorder_content(only_active)); },
