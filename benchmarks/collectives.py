@@ -20,10 +20,10 @@ import sys
 import time
 from collections.abc import Callable
 
+import torch.distributed as dist
 from _common import Machine, Targets, add_arguments, describe_machine, require_npu
 
 import torch
-import torch.distributed as dist
 
 SIZES = tuple(4096 << (2 * i) for i in range(9))  # 4 KiB to 256 MiB
 LARGE = 1 << 20

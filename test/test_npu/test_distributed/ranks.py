@@ -1,4 +1,4 @@
-"""Runs a function on several ranks, each a process of its own with a simulated device, and compares what they return."""
+"""Runs a function on several ranks, each a process of its own with a simulated device, and returns their results."""
 
 import os
 import pickle

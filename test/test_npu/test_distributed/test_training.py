@@ -57,12 +57,23 @@ def data_parallel(rank, size):
                     {"find_unused_parameters": True}):
         net = DistributedDataParallel(make_net().npu(), device_ids=[rank], **options)
         actual = together(losses(net, share_of(rank, size)))
-        torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3, msg=lambda text: f"{options}: {text}")
+        torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3, msg=str(options))
     # Normalised over all ranks: the batch of one device.
     net = nn.SyncBatchNorm.convert_sync_batchnorm(make_net(norm=True)).npu()
     net = DistributedDataParallel(net, device_ids=[rank])
     actual = together(losses(net, share_of(rank, size)))
     torch.testing.assert_close(actual[0], one_device(norm=True)[0], atol=1e-4, rtol=1e-4)
+
+
+def timed(rank, size):
+    """What DDP knows of its own steps, as of cuda's."""
+    net = DistributedDataParallel(make_net().npu(), device_ids=[rank])
+    for _ in range(3):
+        losses(net, share_of(rank, size))
+    data = net._get_ddp_logging_data()
+    for key in ("avg_forward_compute_time", "avg_backward_compute_time", "avg_backward_comm_time"):
+        assert data[key] > 0, (key, data)
+    return {key: data[key] for key in data if key.endswith("_time")}
 
 
 def accumulates(rank, size):
@@ -97,6 +108,9 @@ def accumulates(rank, size):
 class TestTraining(unittest.TestCase):
     def test_data_parallel(self):
         ranks.run(__file__, "data_parallel", 2)
+
+    def test_times_of_steps(self):
+        ranks.run(__file__, "timed", 2)
 
     def test_accumulation_hooks_join(self):
         ranks.run(__file__, "accumulates", 2)
