@@ -27,12 +27,12 @@ class NpuTimer : public Timer {
     auto& first = event_of(start);
     auto& last = event_of(end);
     if (!first.isCreated() || !last.isCreated()) return std::nullopt;
+    // Marks of different steps, of which the later had no such part.
+    if (getTimeRef(start) > getTimeRef(end)) return std::nullopt;
     first.synchronize();
     last.synchronize();
-    const float milliseconds = first.elapsed_time(last);
-    // Marks of different iterations, where a step had no such part.
-    if (milliseconds < 0) return std::nullopt;
-    return static_cast<int64_t>(std::llround(static_cast<double>(milliseconds) * kNanosecondsPerMillisecond));
+    const auto milliseconds = static_cast<double>(first.elapsed_time(last));
+    return static_cast<int64_t>(std::llround(milliseconds * kNanosecondsPerMillisecond));
   }
 
  private:
