@@ -263,6 +263,24 @@ def groups(rank, size):
     same(z, torch.full((300_000,), 100.0 * size), "order of streams")
 
 
+def as_of_a_graph(rank, size):
+    """npu_hcom_allreduce, of a group by its name."""
+    reduce = torch.ops.npu.npu_hcom_allreduce.out
+    for group in ("hccl_world_group", dist.group.WORLD.group_name):
+        for name, expected in (("sum", size * (size + 1) / 2), ("max", size), ("min", 1)):
+            x, y = torch.full((5,), rank + 1.0, device="npu"), torch.empty(0, device="npu")
+            reduce(x, name, group, 0, 0, 1.0, 0.0, y, None)
+            same(y, torch.full((5,), float(expected)), name)
+            same(x, torch.full((5,), rank + 1.0), "the input")
+    for wrong in (("mean", "hccl_world_group", 1.0), ("sum", "another", 1.0), ("sum", "hccl_world_group", 2.0)):
+        try:
+            reduce(x, wrong[0], wrong[1], 0, 0, wrong[2], 0.0, x, None)
+        except ValueError as error:
+            assert "npu_hcom_allreduce" in str(error)
+        else:
+            raise AssertionError(f"{wrong} was taken")
+
+
 def splitting(rank, size):
     dist.init_process_group("hccl", device_id=torch.device("npu", rank))
     ranks_of = [list(range(0, size, 2)), list(range(1, size, 2))]
@@ -325,6 +343,9 @@ class TestCollectives(unittest.TestCase):
 
     def test_groups(self):
         ranks.run(__file__, "groups", 4)
+
+    def test_npu_hcom_allreduce(self):
+        ranks.run(__file__, "as_of_a_graph", 2)
 
     def test_split_group(self):
         port = free_port()
