@@ -1,5 +1,6 @@
 """Training on several ranks: DistributedDataParallel gives what one device gives, and its options work."""
 
+import os
 import unittest
 
 import ranks
@@ -105,7 +106,63 @@ def accumulates(rank, size):
             net(images[share].npu()).sum().backward()
 
 
+def image_batch(dtype):
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(16, 3, 32, 32, generator=generator, dtype=torch.float64).to(dtype)
+    return images, torch.randint(10, (16,), generator=generator)
+
+
+def image_net(dtype):
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    return resnet18(num_classes=10).to(dtype)
+
+
+def image_gradients(net, images, labels):
+    """(loss, all gradients in one vector, on the CPU) of one batch"""
+    net.zero_grad()
+    loss = nn.functional.cross_entropy(net(images), labels)
+    loss.backward()
+    return loss.detach().cpu(), torch.cat([p.grad.cpu().flatten() for p in net.parameters()])
+
+
+def spread_resnet(rank, size):
+    """One step of ResNet-18 with batch norm over all ranks, from the state and with the batch of one device.
+
+    Gradients are compared in fp64: in fp32 a value beside zero may fall on either side of a ReLU, which changes them
+    by a hundred times what two layouts on the CPU differ by, on one device as well.
+    """
+    for dtype in (torch.float32, torch.float64):
+        images, labels = image_batch(dtype)
+        expected_loss, expected = image_gradients(image_net(dtype).npu(), images.npu(), labels.npu())
+        net = nn.SyncBatchNorm.convert_sync_batchnorm(image_net(dtype)).npu()
+        net = DistributedDataParallel(net, device_ids=[rank])
+        part = slice(rank * 16 // size, (rank + 1) * 16 // size)
+        loss, found = image_gradients(net, images[part].npu(), labels[part].npu())
+        torch.testing.assert_close(together(loss.npu()), expected_loss, atol=1e-4, rtol=0)
+        torch.testing.assert_close(found.norm(), expected.norm(), atol=0, rtol=0.01)
+    _, cpu = image_gradients(image_net(dtype), images, labels)
+    last = torch.channels_last
+    _, other = image_gradients(image_net(dtype).to(memory_format=last), images.contiguous(memory_format=last), labels)
+    bound = 3 * (cpu - other).norm().item()
+    assert (found - expected).norm().item() <= bound, ((found - expected).norm(), bound)
+
+
 class TestTraining(unittest.TestCase):
+    def test_resnet_on_two_devices(self):
+        ranks.run(__file__, "spread_resnet", 2)
+
+    @unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS"), "NPU_SLOW_TESTS=1: as many processes")
+    def test_resnet_on_four_and_eight_devices(self):
+        for size in (4, 8):
+            ranks.run(__file__, "spread_resnet", size, limit=400)
+
+    @unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS"), "NPU_SLOW_TESTS=1: as many processes")
+    def test_a_small_net_on_four_and_eight_devices(self):
+        for size in (4, 8):
+            ranks.run(__file__, "data_parallel", size, limit=400)
+
     def test_data_parallel(self):
         ranks.run(__file__, "data_parallel", 2)
 
