@@ -277,6 +277,10 @@ def _patch_distributed() -> None:
     available = getattr(torch.distributed, "is_hccl_available", None)
     if available is not None:
         _patch(torch.distributed, "is_nccl_available", available)
+    group = getattr(torch.distributed, "ProcessGroupHCCL", None)
+    if group is not None:
+        for module in (torch.distributed, c10d):
+            _patch(module, "ProcessGroupNCCL", group)
 
 
 def _patch_threads() -> None:

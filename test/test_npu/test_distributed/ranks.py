@@ -48,9 +48,7 @@ def run(path, function, size, *args, group=True, timeout=60, env=None, codes=Non
     Raises RankError with the output of what failed; nothing outlives the call.
     """
     with tempfile.TemporaryDirectory() as folder:
-        program = textwrap.dedent(_PROGRAM).format(
-            here=str(HERE), tests=str(HERE.parent), group=group, timeout=timeout
-        )
+        program = textwrap.dedent(_PROGRAM).format(here=str(HERE), tests=str(HERE.parent), group=group, timeout=timeout)
         ranks = []
         for rank in range(size):
             variables = dict(os.environ, ASCEND_SIM_DEVICE_COUNT=str(size), OMP_NUM_THREADS="1")

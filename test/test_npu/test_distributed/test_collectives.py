@@ -389,9 +389,7 @@ class TestCollectives(unittest.TestCase):
                 )
 
     def test_ipv6(self):
-        ranks.run(
-            __file__, "uneven", 2, env=lambda rank: {"ASCEND_SIM_HOST": str(rank), "HCCL_IF_IP": "::1"}
-        )
+        ranks.run(__file__, "uneven", 2, env=lambda rank: {"ASCEND_SIM_HOST": str(rank), "HCCL_IF_IP": "::1"})
 
 
 def free_port():

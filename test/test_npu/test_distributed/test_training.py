@@ -54,8 +54,13 @@ def together(values):
 
 def data_parallel(rank, size):
     expected = one_device()
-    for options in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"bucket_cap_mb": 0.01},
-                    {"find_unused_parameters": True}):
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True},
+        {"static_graph": True},
+        {"bucket_cap_mb": 0.01},
+        {"find_unused_parameters": True},
+    ):
         net = DistributedDataParallel(make_net().npu(), device_ids=[rank], **options)
         actual = together(losses(net, share_of(rank, size)))
         torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3, msg=str(options))

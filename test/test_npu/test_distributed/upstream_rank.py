@@ -54,7 +54,6 @@ def run(name: str, file: str, rank: int) -> tuple[str, str]:
         )
         common_utils.set_rng_seed()
         getattr(case, name)()
-        torch.npu.synchronize()
         case._barrier()
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -92,8 +92,8 @@ bool ProcessGroupHCCL::WorkHCCL::wait(std::chrono::milliseconds timeout) {
   const auto end = Clock::now() + (bounded ? timeout : state_->timeout);
   while (!state_->done()) {
     if (Clock::now() >= end) {
-      raise(state_->text + " was not done within " + std::to_string((bounded ? timeout : state_->timeout).count()) +
-            " ms");
+      raise("caught collective operation timeout: " + state_->text + " was not done within " +
+            std::to_string((bounded ? timeout : state_->timeout).count()) + " ms");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -375,8 +375,8 @@ void ProcessGroupHCCL::look_after(std::list<std::shared_ptr<State>>& states) {
       it = states.erase(it);
       continue;
     } else if (now - state.started > state.timeout) {
-      std::string text = group_text() + ": " + state.text + " was not done within its time-out of " +
-                         std::to_string(state.timeout.count()) + " ms";
+      std::string text = group_text() + ": watchdog caught collective operation timeout: " + state.text +
+                         " was not done within its time-out of " + std::to_string(state.timeout.count()) + " ms";
       const std::string ranks = state.channels[0]->state();
       if (!ranks.empty()) text += ". What the ranks of this host did last:\n" + ranks;
       state.fail(text);
