@@ -6,7 +6,6 @@ test_ops.py (-k test_fake) goes through the database.
 
 # ruff: noqa: B023 - functions made in a loop are called in the same round
 
-import os
 import unittest
 
 import torch.nn.functional as F
@@ -15,10 +14,6 @@ from op_fake import LAYOUTS, Announced
 
 import torch
 from torch import nn
-
-# These find announcements that are still wrong (linear algebra, convolutions of empty batches, single pixels).
-still_open = unittest.skipUnless(os.environ.get("NPU_SLOW_TESTS"), "NPU_SLOW_TESTS=1: not all announcements hold yet")
-
 
 def layouts(*tensors):
     """The tensors as they are, then all of them in each layout that fits."""
@@ -72,7 +67,6 @@ class TestAnnouncements(unittest.TestCase):
         self.assertEqual([op for op, _ in mode.differ], ["announced.turned.default"] * 2)
         self.assertIn("announced float32[2, 3] strides [3, 1], is float32[2, 3] strides [1, 2]", mode.differ[0][1])
 
-    @still_open
     def test_convolutions(self):
         for rank, conv, transposed in (
             (1, F.conv1d, F.conv_transpose1d),
@@ -96,7 +90,6 @@ class TestAnnouncements(unittest.TestCase):
                 gradients(conv(on_npu(x.detach()), w_last))
                 self.assertEqual(mode.differ, [])
 
-    @still_open
     def test_convolutions_by_name(self):
         x, w, b = randn(2, 4, 6, 6).detach(), randn(6, 4, 3, 3).detach(), randn(6).detach()
         aten = torch.ops.aten
@@ -119,7 +112,6 @@ class TestAnnouncements(unittest.TestCase):
             self.as_announced(lambda x, w, b: F.instance_norm(x, weight=w, bias=b) if pixels > 1 else x + 1, x, w, b)
             self.as_announced(lambda x: F.layer_norm(x, x.shape[1:]), x)
 
-    @still_open
     def test_rearrangements(self):
         x = randn(2, 8, 4, 6).detach()
         mask = x > 0
@@ -201,7 +193,6 @@ class TestAnnouncements(unittest.TestCase):
             self.as_announced(lambda z: torch.fft.irfft(z, dim=dim), z)
         self.as_announced(lambda x: torch.stft(x, 4, window=torch.hann_window(4, device=x.device), return_complex=True), x[0])
 
-    @still_open
     def test_linear_algebra(self):
         a = randn(2, 5, 4).detach()
         square = randn(2, 4, 4).detach()
@@ -243,7 +234,6 @@ class TestAnnouncements(unittest.TestCase):
                         gradients(result)
                     self.assertEqual((result.stride(), mode.differ), (expected.stride(), []))
 
-    @still_open
     def test_images_of_one_pixel_or_channel(self):
         """Both contiguous and channels-last: what the strides say decides, as on the CPU."""
         last = torch.channels_last
