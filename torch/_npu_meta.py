@@ -85,6 +85,13 @@ _NORMALISATIONS = (
 )
 
 
+def _surely(condition: Any) -> bool:
+    r"""A condition on sizes; False where they are symbols of which it is not known."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # costs time where nothing is traced
+
+    return guard_or_false(condition)
+
+
 def conv_memory_format(image: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
     r"""The memory format of a convolution's result: channels-last where the image's strides or the weight's are."""
     if image.dim() in (4, 5):
@@ -94,10 +101,12 @@ def conv_memory_format(image: torch.Tensor, weight: torch.Tensor) -> torch.memor
     return torch.contiguous_format
 
 
-def _formatted(t: torch.Tensor | None, memory_format: torch.memory_format) -> torch.Tensor | None:
+def _formatted(
+    t: torch.Tensor | None, memory_format: torch.memory_format, dtype: torch.dtype | None = None
+) -> torch.Tensor | None:
     if t is None:
         return None
-    return torch.empty(t.shape, dtype=t.dtype, device=t.device, memory_format=memory_format)
+    return torch.empty(t.shape, dtype=dtype or t.dtype, device=t.device, memory_format=memory_format)
 
 
 def _first_formatted(result: Any, memory_format: torch.memory_format) -> Any:
@@ -196,9 +205,23 @@ def _ldexp(upstream: Callable) -> Callable:
         result = upstream(self, other)
         if other.dim() == 0:
             return result
-        powers = other.new_empty(other.shape).expand(result.shape)  # pow(2, other) is contiguous
+        # Of a number to the power of a tensor: contiguous; of the double's, say, as the tensor of exponents lies.
+        by_number = self.dtype is torch.float32 or not (self.is_floating_point() or self.is_complex())
+        powers = (other.new_empty(other.shape) if by_number else torch.empty_like(other)).expand(result.shape)
         operands = [self.expand(result.shape), powers] if self.dim() else [powers]
         return result.new_empty_strided(result.shape, compute_elementwise_output_strides(*operands))
+
+    return meta
+
+
+def _roll(upstream: Callable) -> Callable:
+    @functools.wraps(upstream)
+    def meta(self, shifts, dims=()):
+        result = upstream(self, shifts, dims)
+        if not dims or _surely(self.numel() == 0):
+            return result
+        stays = any(_surely(shift % self.shape[dim] == 0) for shift, dim in zip(shifts, dims, strict=True))
+        return _formatted(self, torch.contiguous_format if stays else suggest_memory_format(self))
 
     return meta
 
@@ -249,7 +272,8 @@ def _group_norm(op: torch._ops.OpOverload, place: int, upstream: Callable) -> Ca
         batch = tuple(_argument(op, names.index(name), args, kwargs) for name in ("N", "C"))
         is_batch = image.dim() > 1 and tuple(image.shape[:2]) == batch
         memory_format = suggest_memory_format(image) if is_batch else torch.contiguous_format
-        return _first_formatted(upstream(*args, **kwargs), memory_format)
+        first, *others = upstream(*args, **kwargs)  # the first in the parameters' dtype, where that is wider
+        return (_formatted(first, memory_format, image.dtype), *others)
 
     return meta
 
@@ -277,6 +301,10 @@ def _convolution_backward(op: torch._ops.OpOverload, upstream: Callable) -> Call
     def meta(*args, **kwargs):
         image, weight = (_argument(op, place, args, kwargs) for place in (1, 2))
         *gradients, bias = upstream(*args, **kwargs)
+        if any(_surely(size == 0) for size in image.shape[:2]):
+            # No kernel runs: the gradients are zeros_like() of the operands.
+            operands = zip(gradients, (image, weight), strict=True)
+            return (*(None if g is None else torch.empty_like(t) for g, t in operands), bias)
         return (*_convolved(image, weight, *gradients), bias)
 
     return meta
@@ -313,6 +341,7 @@ def corrected(table: dict) -> dict:
         (aten.ldexp.Tensor, _ldexp),
         (aten.dot.default, _without_conjugate),
         (aten.linalg_lu_solve.default, _without_conjugate),
+        (aten.roll.default, _roll),
         (aten.vdot.default, _without_conjugate),
         (aten.view_copy.default, _view_copy),
     ):
