@@ -3,9 +3,6 @@ test_ops.py, and `Announced`, which any test may use."""
 
 import contextlib
 import itertools
-import os
-import sys
-import unittest
 
 import op_checks
 import torch.utils._pytree as pytree
@@ -202,10 +199,6 @@ def samples(op, dtype, grad):
 SEEN = set()  # of this process: operators share what they are composed of
 
 
-@unittest.skipUnless(
-    os.environ.get("NPU_SLOW_TESTS") or "--all" in sys.argv or "-k" in sys.argv,
-    "NPU_SLOW_TESTS=1, --all or -k: some operators announce other strides still",
-)
 class TestAnnounced(OpsCase):
     @ops(op_db, allowed_dtypes=DTYPES)
     def test_fake(self, device, dtype, op):

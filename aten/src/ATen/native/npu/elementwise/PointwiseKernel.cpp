@@ -15,6 +15,7 @@
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <NPUNativeFunctions.h>
 
@@ -131,7 +132,7 @@ Tensor abs(const Tensor& self) {
   DeviceOf guard(self);
   if (self.is_complex()) return complex_to_real("Abs", self);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
-  Tensor result = empty_preserved(self, self.scalar_type());
+  Tensor result = empty_iterated(self);
   issue_unary(self.scalar_type() == kBool ? "Identity" : "Abs", self, result);
   return result;
 }

@@ -7,6 +7,7 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/cat_meta.h>
 #include <NPUNativeFunctions.h>
@@ -82,6 +83,14 @@ ScalarType moved_as(ScalarType type) {
   }
 }
 
+// The dimensions in the order in which the elements of `t` lie, so that nothing is rearranged; `axes` become places in
+// that order.
+DimVector order_in_memory(const Tensor& t, DimVector& axes) {
+  DimVector order = memory_order(t.sizes(), t.strides());
+  for (int64_t& axis : axes) axis = std::find(order.begin(), order.end(), axis) - order.begin();
+  return order;
+}
+
 }  // namespace
 
 Tensor flip(const Tensor& self, IntArrayRef dims) {
@@ -95,9 +104,7 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   Tensor result = empty_preserved(self, self.scalar_type());
   if (self.numel() == 0) return result;
   if (self.dim() == 0) axes.clear();
-  // In the order in which the elements lie, so that nothing is rearranged.
-  const DimVector order = memory_order(result.sizes(), result.strides());
-  for (int64_t& axis : axes) axis = std::find(order.begin(), order.end(), axis) - order.begin();
+  const DimVector order = order_in_memory(result, axes);
   // Elements are moved, whatever they mean: what the device has no kernel for goes as an integer of its size.
   const ScalarType as = moved_as(self.scalar_type());
   OpCommand cmd;
@@ -115,9 +122,21 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   at::maybe_wrap_dims(axes, self.dim());
   DeviceOf guard(self);
   if (self.numel() == 0) return self.clone();
-  Tensor result = empty_as(self);
+  Tensor result;
   OpCommand cmd;
-  cmd.Name("Roll").Input(self).Output(result).Attr("shifts", shifts).Attr("dims", axes).Run();
+  cmd.Name("Roll");
+  if (axes.empty()) {
+    result = empty_as(self);
+    cmd.Input(self).Output(result);
+  } else {
+    // Arranged as the CPU's, which concatenates two parts along each dimension: of an empty part it is contiguous.
+    bool moves = true;
+    for (size_t i = 0; i < axes.size(); ++i) moves = moves && shifts[i] % self.size(axes[i]) != 0;
+    result = moves ? empty_suggested(self) : empty_as(self);
+    const DimVector order = order_in_memory(result, axes);
+    cmd.Input(self.permute(order)).Output(result.permute(order));
+  }
+  cmd.Attr("shifts", shifts).Attr("dims", axes).Run();
   return result;
 }
 

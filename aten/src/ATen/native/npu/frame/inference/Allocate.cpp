@@ -52,7 +52,6 @@ Tensor empty_npu(IntArrayRef sizes, IntArrayRef strides, ScalarType dtype, Devic
 }
 
 Tensor empty_preserved(const Tensor& like, ScalarType dtype) {
-  if (like.is_contiguous()) return empty_as(like, dtype);
   if (is_dense(like)) return empty_npu(like.sizes(), like.strides(), dtype, like.device());
   return empty_npu(like.sizes(), at::infer_dense_strides(like.sizes(), like.strides()), dtype, like.device());
 }

@@ -22,6 +22,8 @@ Tensor to_meta(const Tensor& t) {
   if (!t.defined()) return t;
   Tensor meta = at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
   if (t.unsafeGetTensorImpl()->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  meta._set_conj(t.is_conj());
+  meta._set_neg(t.is_neg());
   return meta;
 }
 
@@ -92,7 +94,8 @@ class Key {
       return;
     }
     number('T' | static_cast<int64_t>(t.scalar_type()) << 8 | t.dim() << 16 |
-           static_cast<int64_t>(t.unsafeGetTensorImpl()->is_wrapped_number()) << 32);
+           static_cast<int64_t>(t.unsafeGetTensorImpl()->is_wrapped_number()) << 32 |
+           static_cast<int64_t>(t.is_conj()) << 33 | static_cast<int64_t>(t.is_neg()) << 34);
     for (const int64_t n : t.sizes()) number(n);
     for (const int64_t n : t.strides()) number(n);
   }

@@ -12,4 +12,12 @@ inline Tensor empty_suggested(const Tensor& like) {
   return new_output(like.sizes(), {}, like.options().memory_format(like.suggest_memory_format()));
 }
 
+// A tensor like the one operand of an elementwise operator, arranged as upstream's TensorIterator does: the strides of
+// dimensions of one element are the format's, not the operand's.
+inline Tensor empty_iterated(const Tensor& like) {
+  if (like.is_contiguous()) return empty_as(like);
+  if (!like.is_contiguous(MemoryFormat::ChannelsLast)) return empty_preserved(like, like.scalar_type());
+  return new_output(like.sizes(), {}, like.options().memory_format(MemoryFormat::ChannelsLast));
+}
+
 }  // namespace at::native::npu
