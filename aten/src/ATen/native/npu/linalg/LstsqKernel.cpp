@@ -25,22 +25,27 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
   const int64_t missing = self.dim() - b.dim();
   TORCH_CHECK(missing == 0 || missing == 1, "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() ",
               "and (input.dim() - other.dim()) <= 1");
-  const Tensor other = missing == 1 ? b.unsqueeze(-1) : b;
-  TORCH_CHECK(self.size(-2) == other.size(-2), missing == 1
-                                                   ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
-                                                   : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
+  // Only vectors for the very batch of matrices are vectors; whatever else has a dimension less is matrices.
+  const bool vectors = linalg_solve_is_vector_rhs(self, b);
+  const Tensor rhs = vectors ? b.unsqueeze(-1) : b;
+  TORCH_CHECK(self.size(-2) == rhs.size(-2),
+              vectors ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
+                      : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
   const std::string name = driver.has_value() ? std::string(*driver) : "gelsy";
   TORCH_CHECK(name == "gels" || name == "gelsy" || name == "gelsd" || name == "gelss", "torch.linalg.lstsq: parameter ",
               "`driver` should be one of (gels, gelsy, gelsd, gelss)");
-  const int64_t m = self.size(-2), n = self.size(-1), columns = other.size(-1);
-  const auto batch_of = [](const Tensor& t) { return t.sizes().slice(0, t.dim() - 2); };
-  const DimVector batch = at::infer_size_dimvector(batch_of(self), batch_of(other));
+  const int64_t m = self.size(-2), n = self.size(-1), columns = rhs.size(-1);
+  const auto batch_of = [&](const Tensor& t) { return t.sizes().slice(0, self.dim() - 2); };
+  const DimVector batch = at::infer_size_dimvector(batch_of(self), batch_of(rhs));
   const auto shaped = [&](std::initializer_list<int64_t> tail) {
     DimVector sizes(batch);
     sizes.append(tail);
     return sizes;
   };
   const ScalarType dtype = self.scalar_type(), real = c10::toRealValueType(dtype);
+  // Of matrices with a dimension less upstream takes the leading sizes for the batch, and broadcasts all the same.
+  if (rhs.dim() < self.dim()) at::infer_size_dimvector(batch, rhs.sizes().slice(0, rhs.dim() - 2));
+  const Tensor other = rhs.dim() < self.dim() ? rhs.expand(shaped({m, columns})) : rhs;
   const Device device = self.device();
   const bool ranks = name != "gels", singular = name == "gelsd" || name == "gelss";
   const bool rests = m > n && name != "gelsy";
@@ -57,7 +62,7 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
     cmd.Input(rcond.has_value() ? std::optional<Scalar>(*rcond) : std::nullopt, kDouble);
     cmd.Output(x).Output(rest).Output(found).Output(values).Attr("driver", name).Run();
   }
-  give(missing == 1 ? x.squeeze(-1) : x, solution);
+  give(vectors ? x.squeeze(-1) : x, solution);
   // Residuals exist where all matrices have full rank, which the device finds out.
   const bool full = rests && (!ranks || found.eq(n).all().item<bool>());
   give(full ? rest : empty_npu({0}, real, device), residuals);
