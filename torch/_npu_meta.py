@@ -205,7 +205,7 @@ def _ldexp(upstream: Callable) -> Callable:
         result = upstream(self, other)
         if other.dim() == 0:
             return result
-        # Of a number to the power of a tensor: contiguous; of the double's, say, as the tensor of exponents lies.
+        # 2 ** other is a power of a number, which is contiguous, or of a tensor of self's dtype, which lies as other.
         by_number = self.dtype is torch.float32 or not (self.is_floating_point() or self.is_complex())
         powers = (other.new_empty(other.shape) if by_number else torch.empty_like(other)).expand(result.shape)
         operands = [self.expand(result.shape), powers] if self.dim() else [powers]
