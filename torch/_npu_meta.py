@@ -39,6 +39,8 @@ _ELEMENTWISE = (
     aten.special_xlog1py.default,
     aten.xlogy.Tensor,
 )
+# Marked as such, but a contiguous copy is made and written to: upstream's meta functions say so.
+_COPIED_FIRST = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 # Contiguous whatever the operands are (the first result, where there are several).
 _CONTIGUOUS = (
     aten._log_softmax_backward_data.default,
@@ -135,7 +137,7 @@ def _elementwise(upstream: Callable) -> Callable:
 def _is_pointwise(op: Any) -> bool:
     r"""Whether a function of the table is of an operator of one result, of which each element follows from the elements
     at its place."""
-    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.pointwise not in op.tags:
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.pointwise not in op.tags or op in _COPIED_FIRST:
         return False
     schema = op._schema
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")

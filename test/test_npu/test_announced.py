@@ -250,6 +250,7 @@ class TestAnnouncements(unittest.TestCase):
                     "where": lambda a, b: torch.where(a > 0, a, b),
                     "maximum": torch.maximum,
                     "pow": torch.pow,
+                    "masked_fill": lambda a, b: a.masked_fill(b > 0, 1),
                     "ldexp": torch.ldexp,
                 }.items():
                     for turned in (x.to(dtype), x.to(dtype).t().contiguous().t()):
