@@ -39,6 +39,8 @@ _ELEMENTWISE = (
     aten.special_xlog1py.default,
     aten.xlogy.Tensor,
 )
+# Marked as such, but a contiguous copy is made and written to: upstream's meta functions say so.
+_COPIED_FIRST = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 # Contiguous whatever the operands are (the first result, where there are several).
 _CONTIGUOUS = (
     aten._log_softmax_backward_data.default,
@@ -135,7 +137,7 @@ def _elementwise(upstream: Callable) -> Callable:
 def _is_pointwise(op: Any) -> bool:
     r"""Whether a function of the table is of an operator of one result, of which each element follows from the elements
     at its place."""
-    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.pointwise not in op.tags:
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.pointwise not in op.tags or op in _COPIED_FIRST:
         return False
     schema = op._schema
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
@@ -205,7 +207,7 @@ def _ldexp(upstream: Callable) -> Callable:
         result = upstream(self, other)
         if other.dim() == 0:
             return result
-        # Of a number to the power of a tensor: contiguous; of the double's, say, as the tensor of exponents lies.
+        # 2 ** other is a power of a number, which is contiguous, or of a tensor of self's dtype, which lies as other.
         by_number = self.dtype is torch.float32 or not (self.is_floating_point() or self.is_complex())
         powers = (other.new_empty(other.shape) if by_number else torch.empty_like(other)).expand(result.shape)
         operands = [self.expand(result.shape), powers] if self.dim() else [powers]

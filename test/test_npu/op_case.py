@@ -47,7 +47,7 @@ class OpsCase(TestCase):
             random=tally.random,
             skipped=tally.skipped,
             foreign=sorted(tally.foreign),
-            failures=tally.failures[:3000],
+            failures=tally.failures[:20],
             excepted=excepted,
         )
         if tally.failures and not excepted:

@@ -55,9 +55,7 @@ def means_another(announced, real):
     if announced[:2] + announced[3:] != real[:2] + real[3:]:
         return True
     sizes = real[1]
-    return 0 not in sizes and any(
-        n > 1 and a != r for n, a, r in zip(sizes, announced[2], real[2], strict=True)
-    )
+    return 0 not in sizes and any(n > 1 and a != r for n, a, r in zip(sizes, announced[2], real[2], strict=True))
 
 
 class Announced(TorchDispatchMode):
