@@ -81,6 +81,9 @@ class OpContext {
 
   virtual std::string describe() const = 0;  // op type, shapes and dtypes, for error texts
 
+  // What an operator of a CubeClass is to round its fp32 operands to.
+  virtual CubeRounding rounding() const { return CubeRounding::None; }
+
   // As the descriptors have them.
   virtual aclFormat in_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
   virtual aclFormat out_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
@@ -109,6 +112,11 @@ constexpr DtypeSet kAllTypes =  // fp8 too, which can be moved, cast and compare
 // bools. Return false to take the general road for this dtype.
 using TinyFn = bool (*)(aclDataType dtype, void* out, const void* const* in, int64_t n);
 
+// The classes of operators whose fp32 operands the cube unit may round, see exec/compilation/options.h.
+enum class CubeClass : uint8_t { None, MatMul, Conv };
+// What it rounds them to.
+enum class CubeRounding : uint8_t { None, Hf32, Fp16 };
+
 struct OpDef {
   std::string type;
   int min_inputs = 0, max_inputs = 0, min_outputs = 1, max_outputs = 1;
@@ -121,6 +129,7 @@ struct OpDef {
   TinyFn tiny_fn = nullptr;
   bool tiny_makes_bool = false;
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
+  CubeClass cube_class = CubeClass::None;
   bool on_ai_cpu = false;
   bool takes_image_formats = false;
 
@@ -152,8 +161,9 @@ struct OpDef {
     required_attrs = std::move(names);
     return *this;
   }
-  OpDef& on_cube() {
+  OpDef& on_cube(CubeClass of_class = CubeClass::None) {
     cube = true;
+    cube_class = of_class;
     return *this;
   }
   // 4-D operands that are described as NHWC or HWCN, too: the operator gets them in the dims of NCHW all the same. Of
