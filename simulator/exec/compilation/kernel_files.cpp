@@ -17,8 +17,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <system_error>
 
@@ -127,9 +125,14 @@ void prepare(State& s) {
   }
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+// Whether the file holds exactly that.
+bool holds(const fs::path& path, const std::string& content) {
+  std::FILE* file = std::fopen(path.c_str(), "re");
+  if (!file) return false;
+  std::string found(content.size() + 1, '\0');  // one more, to see a longer file
+  const size_t size = std::fread(found.data(), 1, found.size(), file);
+  std::fclose(file);
+  return size == content.size() && found.compare(0, size, content) == 0;
 }
 
 void write_debug_files(State& s, const CompiledOp& op, const std::string& text) {
@@ -172,7 +175,7 @@ bool find_on_disk(const CompiledOp& op, const std::string& text) {
   if (!caches(s.wanted)) return false;
   prepare(s);
   if (s.wanted.cache_mode == "force") return false;
-  return read_file(cache_folder(s.wanted) / (name_of(op, text) + ".json")) == record_of(op, text);
+  return holds(cache_folder(s.wanted) / (name_of(op, text) + ".json"), record_of(op, text));
 }
 
 void write_kernel_files(const CompiledOp& op, const std::string& text) {

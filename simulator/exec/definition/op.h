@@ -43,6 +43,11 @@ class Attrs {
   virtual std::vector<double> reals(std::string_view name, std::vector<double> otherwise = {}) const = 0;
 };
 
+// The classes of operators whose fp32 operands the cube unit may round, see exec/compilation/options.h.
+enum class CubeClass : uint8_t { None, MatMul, Conv };
+// What it rounds them to.
+enum class CubeRounding : uint8_t { None, Hf32, Fp16 };
+
 // One execution of a compiled operator. Tensors it hands out alias device memory (or a by-value copy of a
 // host-placed operand) and are valid only while `run` executes.
 class OpContext {
@@ -111,11 +116,6 @@ constexpr DtypeSet kAllTypes =  // fp8 too, which can be moved, cast and compare
 // aliases, n the element count. All operands have the given dtype, except that a function given to tiny_to_bool writes
 // bools. Return false to take the general road for this dtype.
 using TinyFn = bool (*)(aclDataType dtype, void* out, const void* const* in, int64_t n);
-
-// The classes of operators whose fp32 operands the cube unit may round, see exec/compilation/options.h.
-enum class CubeClass : uint8_t { None, MatMul, Conv };
-// What it rounds them to.
-enum class CubeRounding : uint8_t { None, Hf32, Fp16 };
 
 struct OpDef {
   std::string type;

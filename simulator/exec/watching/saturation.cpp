@@ -10,8 +10,8 @@ namespace {
 
 bool only_moves(const OpDef& def) {
   static const std::unordered_set<std::string_view> types = {
-      "AsStrided",  "BroadcastTo",   "ConcatD",   "Fill",     "ForeachCopy", "GatherElements",   "GatherV2",  "Identity",
-      "Index",      "IndexCopy",     "IndexFill", "MaskedFill",  "MaskedScatter",    "MaskedSelect", "Pack",
+      "Abs",        "AsStrided",  "BroadcastTo",   "ConcatD",   "Fill",     "ForeachCopy", "GatherElements",   "GatherV2",  "Identity",
+      "Index",      "IndexCopy",     "IndexFill", "MaskedFill",  "MaskedScatter",    "MaskedSelect", "Neg", "Pack",
       "PadV3",      "RepeatInterleave", "ReverseV2", "Roll",  "ScatterUpdate", "Select",         "SelectV2",  "Take",
       "Tile",       "TransData",     "Transpose", "Tril",     "Triu",        "ViewCopy",
   };

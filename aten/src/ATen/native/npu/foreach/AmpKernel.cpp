@@ -8,6 +8,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
+#include <NPUCustomFunctions.h>
 #include <NPUNativeFunctions.h>
 #include <c10/npu/NPUOptions.h>
 
