@@ -391,11 +391,15 @@ assert all(y.eq(2).all().item() for y in {self.SHAPES})
         self.assertEqual(self.answers(out), ["2.0 2.0 2.0"])
 
     def test_other_options_are_other_records(self):
-        product = "x = torch.full((1, 1), 1 + 2.0**-20, device='npu')\nprint((x @ torch.ones(1, 1, device='npu')).item())"
-        hf32 = "torch.npu.matmul.allow_hf32 = True\n"
-        fp16 = "torch.npu.set_option({'ACL_PRECISION_MODE': 'force_fp16'})\n"
+        products = """
+for allow, mode in ((False, "must_keep_origin_dtype"), (True, "must_keep_origin_dtype"), (False, "force_fp16")):
+    torch.npu.matmul.allow_hf32 = allow
+    torch.npu.set_option({"ACL_PRECISION_MODE": mode})
+    x = torch.full((1, 1), 1 + 2.0**-20, device="npu")
+    print((x @ torch.ones(1, 1, device="npu")).item())
+"""
         for _ in range(2):
-            values = [self.answers(self.run_python(self.body(setting + product)))[0] for setting in ("", hf32, fp16)]
+            values = self.answers(self.run_python(self.body(products)))[:3]
             self.assertEqual(values[1:], ["1.0", "1.0"])
             self.assertNotEqual(values[0], "1.0")
         self.assertEqual(len([path for path in self.records if "te_matmulv2" in path.name]), 3)

@@ -25,30 +25,40 @@ constexpr int64_t kGroup = 1 << 19;
 constexpr int64_t kRun = 256;  // summed in fp32 before it is added in fp64
 constexpr float kLargestNorm = 10.0F;
 
-SIM_MULTIVERSION void lamb_moments(float* m, float* v, const float* g, const float* p, int64_t n, const Lamb& k,
-                                   Sums& sums) {
-  const float new1 = 1 - k.beta1, new2 = 1 - k.beta2;
-  const bool from_gradient = new1 >= 0.5F;  // as lerp takes the nearer end
+inline float root(float x) { return std::sqrt(x); }
+
+SIM_MULTIVERSION void lamb_moments(float* __restrict m, float* __restrict v, const float* __restrict g,
+                                   const float* __restrict p, int64_t n, Lamb k, Sums& sums) {
+  const float new1 = 1 - k.beta1, new2 = 1 - k.beta2, beta2 = k.beta2, eps = k.eps, decay = k.decay;
+  // As lerp does, which takes the nearer end: m + (g - m) * new1, or g - (g - m) * beta1.
+  const bool from_gradient = new1 >= 0.5F;
+  const float of_mean = from_gradient ? 0.0F : 1.0F, of_gradient = 1 - of_mean;
+  const float factor = from_gradient ? -k.beta1 : new1;
+  double weights = 0, updates = 0;
   for (int64_t begin = 0; begin < n; begin += kRun) {
     const int64_t end = std::min(n, begin + kRun);
     float weight = 0, update = 0;
 #pragma omp simd reduction(+ : weight, update)
     for (int64_t i = begin; i < end; ++i) {
-      const float difference = g[i] - m[i];
-      m[i] = from_gradient ? g[i] - difference * k.beta1 : m[i] + difference * new1;
-      v[i] = v[i] * k.beta2 + g[i] * g[i] * new2;
-      const float u = m[i] / (std::sqrt(v[i]) + k.eps) + k.decay * p[i];
+      const float mean = m[i] * of_mean + g[i] * of_gradient + (g[i] - m[i]) * factor;
+      const float square = v[i] * beta2 + g[i] * g[i] * new2;
+      const float u = mean / (root(square) + eps) + decay * p[i];
+      m[i] = mean;
+      v[i] = square;
       weight += p[i] * p[i];
       update += u * u;
     }
-    sums.weight += static_cast<double>(weight);
-    sums.update += static_cast<double>(update);
+    weights += static_cast<double>(weight);
+    updates += static_cast<double>(update);
   }
+  sums = {weights, updates};
 }
 
-SIM_MULTIVERSION void lamb_step(float* p, const float* m, const float* v, int64_t n, const Lamb& k, float rate) {
+SIM_MULTIVERSION void lamb_step(float* __restrict p, const float* __restrict m, const float* __restrict v, int64_t n,
+                                Lamb k, float rate) {
+  const float eps = k.eps, decay = k.decay;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) p[i] -= rate * (m[i] / (std::sqrt(v[i]) + k.eps) + k.decay * p[i]);
+  for (int64_t i = 0; i < n; ++i) p[i] -= rate * (m[i] / (root(v[i]) + eps) + decay * p[i]);
 }
 
 struct Piece {
