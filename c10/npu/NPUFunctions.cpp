@@ -2,6 +2,7 @@
 
 #include <c10/npu/NPUFunctions.h>
 
+#include <acl/acl_op_compiler.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -60,6 +62,7 @@ const DeviceCount& counted_devices() noexcept {
 // What this process has opened. Never destroyed: threads may outlive static destruction.
 struct Runtime {
   std::mutex mutex;
+  bool keeps_precision = false;  // see keep_precision()
   bool acl_is_ours = false;  // aclInit was called here, so aclFinalize is due here
   std::atomic<bool> initialized{false};
   std::atomic<bool> bad_fork{false};
@@ -92,6 +95,27 @@ void initialize_acl(Runtime& r) {
   }
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   r.initialized.store(true);
+}
+
+void saturate_results(DeviceIndex device) {
+  TORCH_CHECK(acl::has_function("aclrtSetDeviceSatMode"),
+              "INF_NAN_MODE_ENABLE=0: this CANN has no aclrtSetDeviceSatMode; leave the variable unset");
+  NPU_CHECK(acl::aclrtSetDeviceSatMode(ACL_RT_OVERFLOW_MODE_SATURATION), "npu:", static_cast<int>(device),
+            " does not take saturation mode, which INF_NAN_MODE_ENABLE=0 asks for");
+}
+
+// Whether the cube unit multiplies fp32: from Ascend910B1 on, whose names are Ascend910B1, Ascend910_9391, Ascend950...
+bool cube_has_fp32(const std::string& chip) {
+  constexpr size_t kDigit = 10;  // behind "Ascend910B"
+  return is_simulator() || chip.starts_with("Ascend910_9") || chip.starts_with("Ascend95") ||
+         (chip.starts_with("Ascend910B") && chip.size() > kDigit && std::isdigit(chip[kDigit]) != 0);
+}
+
+// CANN's default, allow_fp32_to_fp16, multiplies fp32 in fp16. A chip that needs not do so is told to keep what it gets.
+void keep_precision(DeviceIndex device) {
+  if (acl::has_function("aclSetCompileopt") && cube_has_fp32(get_device_name(device))) {
+    NPU_CHECK(acl::aclSetCompileopt(ACL_PRECISION_MODE, "must_keep_origin_dtype"), "ACL_PRECISION_MODE");
+  }
 }
 
 void npuSynchronizeDevice(int32_t timeout_ms) {
@@ -135,7 +159,19 @@ void activate_slow(ThreadDevice& thread) {
     initialize_acl(r);
   }
   NPU_CHECK(acl::aclrtSetDevice(thread.current), "npu:", static_cast<int>(thread.current), " could not be opened");
-  r.opened[static_cast<size_t>(thread.current)].store(true);
+  {
+    // Before another thread takes the device for open and launches.
+    const std::lock_guard lock(r.mutex);
+    auto& opened = r.opened[static_cast<size_t>(thread.current)];
+    if (options().saturates && !opened.load()) {
+      saturate_results(thread.current);
+    }
+    if (!r.keeps_precision) {
+      keep_precision(thread.current);
+      r.keeps_precision = true;
+    }
+    opened.store(true);
+  }
   if (thread.active < 0) {
     r.threads.fetch_add(1);
   }

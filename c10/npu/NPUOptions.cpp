@@ -34,6 +34,8 @@ Options read_options() {
   options.task_queue = static_cast<TaskQueueMode>(read_integer("TASK_QUEUE_ENABLE", 1, 0, 2));
   options.launch_blocking = read_integer("ASCEND_LAUNCH_BLOCKING", 0, 0, 1) == 1;
   options.acl_dump_data = read_integer("ACL_DUMP_DATA", 0, 0, 1) == 1;
+  options.saturates =
+      read_integer("INF_NAN_MODE_ENABLE", 1, 0, 1) == 0 || read_integer("INF_NAN_MODE_FORCE_DISABLE", 0, 0, 1) == 1;
   read_integer("NPU_FALLBACK", 1, 0, 1);  // read when libraries load, where nothing can be refused
   const int32_t seconds = read_integer("ACL_DEVICE_SYNC_TIMEOUT", kDefaultSeconds, -1, kMostSeconds);
   options.sync_timeout_ms = seconds <= 0 ? -1 : seconds * 1000;

@@ -19,6 +19,8 @@ struct Options {
   TaskQueueMode task_queue = TaskQueueMode::On;
   bool launch_blocking = false;  // ASCEND_LAUNCH_BLOCKING=1: wait for the device after each operator
   bool acl_dump_data = false;    // ACL_DUMP_DATA=1: ./acl.json is given to aclInit, to dump from the start
+  // INF_NAN_MODE_ENABLE=0, or INF_NAN_MODE_FORCE_DISABLE=1: results that overflow become the largest number.
+  bool saturates = false;
   // ACL_DEVICE_SYNC_TIMEOUT, in seconds there: bound on every wait for the device; -1 means none.
   int32_t sync_timeout_ms = 30 * 60 * 1000;
 };

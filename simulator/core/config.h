@@ -17,6 +17,9 @@
 
 namespace acl_sim [[gnu::visibility("hidden")]] {
 
+// What the device says it is.
+inline constexpr const char* kSocName = "Ascend910B_sim";
+
 struct Config {
   int physical_devices = 1;
   std::vector<int> visible;  // logical device -> physical device

@@ -74,6 +74,7 @@ void reset_device(int logical_id) {
   on->free_all();
   on->lost.store(false);
   on->watches_floats.store(false);
+  on->saturates.store(false);
   on->clear_float_status();
 }
 

@@ -73,6 +73,7 @@ class Device {
   Counters counters;
   std::atomic<bool> lost{false};            // by a fault; aclrtResetDevice brings it back
   std::atomic<bool> watches_floats{false};  // see Note [Float status]
+  std::atomic<bool> saturates{false};       // of streams made from now on
   std::atomic<uint32_t> float_status{0};
   std::atomic<uint32_t> underflows{0};  // see Note [Underflow]
   void clear_float_status() {

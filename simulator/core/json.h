@@ -2,6 +2,7 @@
 // A small strict JSON reader, for the configuration files that the ABI takes (acl.json, dump.json).
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,5 +27,8 @@ struct Json {
 // Reads a whole file. Throws Error(ACL_ERROR_INVALID_FILE) when it cannot be read, Error(ACL_ERROR_PARSE_FILE) with
 // "file:line:column: what was expected" when it is not JSON.
 Json read_json_file(const std::string& path);
+
+// The text as a JSON string, in quotes.
+std::string json_text(std::string_view text);
 
 }  // namespace gnu::visibility("hidden")]]

@@ -502,6 +502,7 @@ void Stream::prepare(Device* on, Context* in, uint32_t with_flags, int32_t with_
   priority = with_priority;
   number = next_number.fetch_add(1);
   overflow_check.store(false);
+  saturates.store(on->saturates.load(std::memory_order_relaxed));
   report = nullptr;
   stop_on_failure_.store(false);
   passes_failure_.store(false);

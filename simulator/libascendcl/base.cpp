@@ -90,7 +90,7 @@ aclError aclrtGetVersion(int32_t* major, int32_t* minor, int32_t* patch) {
 }
 
 const char* aclGetRecentErrMsg() { return take_recent_message(); }
-const char* aclrtGetSocName() { return "Ascend910B_sim"; }
+const char* aclrtGetSocName() { return kSocName; }
 
 void aclAppLog(aclLogLevel level, const char* function, const char* file, uint32_t line, const char* pattern,
                va_list rest) {

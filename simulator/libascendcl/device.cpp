@@ -127,21 +127,20 @@ aclError aclrtPeekAtLastError(aclrtLastErrLevel level) {
 }
 
 aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
-  current_context();
+  const Context& context = current_context();
   if (mode < ACL_RT_OVERFLOW_MODE_SATURATION || mode >= ACL_RT_OVERFLOW_MODE_UNDEF) {
     throw Error(ACL_ERROR_INVALID_PARAM, format("there is no overflow mode %d", static_cast<int>(mode)));
   }
-  if (mode == ACL_RT_OVERFLOW_MODE_SATURATION) {
-    throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                "the simulated device computes with infinities and NaNs; saturation is not simulated");
-  }
+  const bool saturates = mode == ACL_RT_OVERFLOW_MODE_SATURATION;
+  context.device->saturates.store(saturates);
+  context.default_stream->saturates.store(saturates);
   return ACL_SUCCESS;
 }
 
 aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
-  current_context();
+  const Context& context = current_context();
   if (!mode) throw Error(ACL_ERROR_INVALID_PARAM, "mode is null");
-  *mode = ACL_RT_OVERFLOW_MODE_INFNAN;
+  *mode = context.device->saturates.load() ? ACL_RT_OVERFLOW_MODE_SATURATION : ACL_RT_OVERFLOW_MODE_INFNAN;
   return ACL_SUCCESS;
 }
 

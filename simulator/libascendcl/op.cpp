@@ -5,6 +5,7 @@
 #include "core/stamp.h"
 #include "exec/compilation/compile.h"
 #include "exec/compilation/fuzzy.h"
+#include "exec/compilation/options.h"
 #include "exec/definition/attr.h"
 #include "exec/running/launch.h"
 #include "sim_api.h"
@@ -50,58 +51,14 @@ aclError add_list(aclopAttr* attr, const char* name, AttrType type, int count, c
   return ACL_SUCCESS;
 }
 
-struct Options {
+struct CompileFunctions {
   std::mutex mutex;
-  std::map<int, std::string> values;
-  std::map<std::string, aclopCompileFunc> compile_functions;
+  std::map<std::string, aclopCompileFunc> functions;
 };
 
-Options& options() {
-  static auto* value = new Options;
+CompileFunctions& compile_functions() {
+  static auto* value = new CompileFunctions;
   return *value;
-}
-
-struct Allowed {
-  aclCompileOpt option;
-  const char* name;
-  const char* values;  // separated by |; empty: any text
-};
-
-constexpr Allowed kOptions[] = {
-    {ACL_PRECISION_MODE, "ACL_PRECISION_MODE",
-     "force_fp32|force_fp16|allow_fp32_to_fp16|must_keep_origin_dtype|allow_mix_precision|cube_fp16in_fp32out|mixed_"
-     "float16|origin|fp16"},
-    {ACL_AICORE_NUM, "ACL_AICORE_NUM", ""},
-    {ACL_AUTO_TUNE_MODE, "ACL_AUTO_TUNE_MODE", ""},
-    {ACL_OP_SELECT_IMPL_MODE, "ACL_OP_SELECT_IMPL_MODE",
-     "high_precision|high_performance|high_precision_for_all|high_performance_for_all"},
-    {ACL_OPTYPELIST_FOR_IMPLMODE, "ACL_OPTYPELIST_FOR_IMPLMODE", ""},
-    {ACL_OP_DEBUG_LEVEL, "ACL_OP_DEBUG_LEVEL", "0|1|2|3|4"},
-    {ACL_DEBUG_DIR, "ACL_DEBUG_DIR", ""},
-    {ACL_OP_COMPILER_CACHE_MODE, "ACL_OP_COMPILER_CACHE_MODE", "enable|disable|force"},
-    {ACL_OP_COMPILER_CACHE_DIR, "ACL_OP_COMPILER_CACHE_DIR", ""},
-    {ACL_OP_PERFORMANCE_MODE, "ACL_OP_PERFORMANCE_MODE", "normal|high"},
-    {ACL_OP_JIT_COMPILE, "ACL_OP_JIT_COMPILE", "enable|disable|auto"},
-    {ACL_OP_DETERMINISTIC, "ACL_OP_DETERMINISTIC", "0|1"},
-    {ACL_CUSTOMIZE_DTYPES, "ACL_CUSTOMIZE_DTYPES", ""},
-    {ACL_OP_PRECISION_MODE, "ACL_OP_PRECISION_MODE", ""},
-    {ACL_ALLOW_HF32, "ACL_ALLOW_HF32", "enable|disable|00|01|10|11"},
-};
-
-const Allowed* find_option(aclCompileOpt option) {
-  for (const auto& known : kOptions) {
-    if (known.option == option) return &known;
-  }
-  return nullptr;
-}
-
-bool listed(const char* values, const char* value) {
-  if (!*values) return true;
-  const size_t length = std::strlen(value);
-  for (const char* at = values; at; at = std::strchr(at, '|') ? std::strchr(at, '|') + 1 : nullptr) {
-    if (std::strncmp(at, value, length) == 0 && (at[length] == '|' || at[length] == '\0')) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -214,9 +171,9 @@ aclError aclopExecuteV2(const char* type, int inputs, aclTensorDesc* input[], ac
 
 aclError aclopRegisterCompileFunc(const char* type, aclopCompileFunc function) {
   if (!type || !*type || !function) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type or the function is null");
-  auto& o = options();
-  std::lock_guard<std::mutex> lock(o.mutex);
-  if (!o.compile_functions.emplace(type, function).second) {
+  auto& c = compile_functions();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  if (!c.functions.emplace(type, function).second) {
     throw Error(ACL_ERROR_BIN_SELECTOR_ALREADY_REGISTERED, format("%s has a compile function already", type));
   }
   return ACL_SUCCESS;
@@ -226,40 +183,25 @@ aclError aclopRegister(const char* type, aclopCompileFunc function) { return acl
 
 aclError aclopUnregisterCompileFunc(const char* type) {
   if (!type) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type is null");
-  auto& o = options();
-  std::lock_guard<std::mutex> lock(o.mutex);
-  if (o.compile_functions.erase(type) == 0)
+  auto& c = compile_functions();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  if (c.functions.erase(type) == 0)
     throw Error(ACL_ERROR_BIN_SELECTOR_NOT_REGISTERED, format("%s has no compile function", type));
   return ACL_SUCCESS;
 }
 
 aclError aclSetCompileopt(aclCompileOpt option, const char* value) {
-  const Allowed* known = find_option(option);
-  if (!known) throw Error(ACL_ERROR_INVALID_PARAM, format("there is no compile option %d", static_cast<int>(option)));
-  if (!value) throw Error(ACL_ERROR_INVALID_PARAM, format("%s: the value is null", known->name));
-  if (!listed(known->values, value))
-    throw Error(ACL_ERROR_INVALID_PARAM, format("%s cannot be '%s'; it can be %s", known->name, value, known->values));
-  auto& o = options();
-  std::lock_guard<std::mutex> lock(o.mutex);
-  o.values[option] = value;
-  if (option == ACL_OP_JIT_COMPILE) set_jit_compile(o.values[option] != "disable");
+  set_compile_option(option, value);
   return ACL_SUCCESS;
 }
 
 size_t aclGetCompileoptSize(aclCompileOpt option) {
-  auto& o = options();
-  std::lock_guard<std::mutex> lock(o.mutex);
-  const auto found = o.values.find(option);
-  return found == o.values.end() ? (find_option(option) ? 1 : 0) : found->second.size() + 1;
+  return is_compile_option(option) ? compile_option(option).size() + 1 : 0;
 }
 
 aclError aclGetCompileopt(aclCompileOpt option, char* value, size_t length) {
-  if (!find_option(option) || !value)
-    throw Error(ACL_ERROR_INVALID_PARAM, "the compile option is unknown or the value is null");
-  auto& o = options();
-  std::lock_guard<std::mutex> lock(o.mutex);
-  const auto found = o.values.find(option);
-  const std::string text = found == o.values.end() ? "" : found->second;
+  if (!value) throw Error(ACL_ERROR_INVALID_PARAM, "the value is null");
+  const std::string text = compile_option(option);
   if (length < text.size() + 1)
     throw Error(ACL_ERROR_INVALID_PARAM, format("the value needs %zu bytes, not %zu", text.size() + 1, length));
   std::memcpy(value, text.c_str(), text.size() + 1);

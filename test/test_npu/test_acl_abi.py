@@ -258,8 +258,21 @@ class TestDevice(AclTest):
         self.refused(lib.aclrtDeviceGetBareTgid(None), acl.INVALID_PARAM)
 
     def test_saturation_mode(self):
+        mode = ctypes.c_int()
+        x = lib.upload(acl.floats(3e38, -3e38, 1.0))
+        operand = (acl.FLOAT, [3], x, 12)
+        largest = 3.4028234663852886e38
+        for saturates, expected in ((1, [float("inf"), -float("inf"), 2.0]), (0, [largest, -largest, 2.0])):
+            self.ok(lib.aclrtSetDeviceSatMode(saturates))
+            self.ok(lib.aclrtGetDeviceSatMode(byref(mode)))
+            self.assertEqual(mode.value, saturates)
+            y = lib.upload(acl.floats(0, 0, 0))
+            lib.check(lib.run("Add", [operand, operand], [(acl.FLOAT, [3], y, 12)]))
+            self.ok(lib.aclrtSynchronizeStream(None))
+            self.assertEqual(lib.download(y, ctypes.c_float, 3), expected)
+            lib.check(lib.aclrtFree(y))
         self.ok(lib.aclrtSetDeviceSatMode(1))
-        self.refused(lib.aclrtSetDeviceSatMode(0), acl.RT_FEATURE_NOT_SUPPORT)
+        lib.check(lib.aclrtFree(x))
         self.refused(lib.aclrtSetDeviceSatMode(9), acl.INVALID_PARAM)
 
     def test_simulator_functions(self):

@@ -222,12 +222,13 @@ def described(out):
 class TestRegistry(TestCase):
     def test_every_operator_is_listed(self):
         schemas = [s for s in torch._C._jit_get_all_schemas() if s.name.startswith("npu::")]
-        names = {s.name.removeprefix("npu::") for s in schemas} - {"_npu_lstm_masked_backward", "_npu_grouped_product"}
+        internal = {"_npu_lstm_masked_backward", "_npu_grouped_product", "_npu_lamb_step_"}
+        names = {s.name.removeprefix("npu::") for s in schemas} - internal
         self.assertEqual(sorted(NAMES), sorted(names))
-        self.assertGreaterEqual(len(schemas) - 2, 134)
+        self.assertGreaterEqual(len(schemas) - len(internal), 134)
         for s in schemas:
             name, first = s.name.removeprefix("npu::"), s.arguments[0].name if s.arguments else ""
-            if first == "self":
+            if first == "self" and name not in internal:
                 self.assertIn(name, _custom_ops.METHODS)
 
     def test_spellings(self):

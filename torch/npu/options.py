@@ -31,6 +31,9 @@ _CHECKS = {
     "ACL_DEBUG_DIR": _directory,
     "ACL_OP_COMPILER_CACHE_MODE": _one_of("enable", "disable", "force"),
     "ACL_OP_COMPILER_CACHE_DIR": _directory,
+    "ACL_PRECISION_MODE": _one_of(
+        "must_keep_origin_dtype", "allow_fp32_to_fp16", "force_fp16", "force_fp32", "allow_mix_precision"
+    ),
 }
 _CACHE = ("ACL_OP_COMPILER_CACHE_MODE", "ACL_OP_COMPILER_CACHE_DIR")
 _values = {"ACL_OP_SELECT_IMPL_MODE": "high_precision", "ACL_OP_DEBUG_LEVEL": "0"}
@@ -52,7 +55,11 @@ def set_option(option: dict[str, str | int]) -> None:
             - ``ACL_OP_DEBUG_LEVEL``: 0 to 4, what the compiler leaves in its ``kernel_meta`` folder;
             - ``ACL_DEBUG_DIR``: an existing directory for it;
             - ``ACL_OP_COMPILER_CACHE_MODE``: ``enable``, ``disable`` or ``force`` (compile all again), and
-            - ``ACL_OP_COMPILER_CACHE_DIR``: an existing directory; these two only together.
+            - ``ACL_OP_COMPILER_CACHE_DIR``: an existing directory; these two only together;
+            - ``ACL_PRECISION_MODE``: ``must_keep_origin_dtype`` (set at the start where the chip multiplies float32),
+              ``allow_fp32_to_fp16``, ``force_fp16``, ``force_fp32`` or ``allow_mix_precision``.
+
+    docs/mixed_precision.md says what each option changes that one can see.
 
     Raises:
         TypeError: ``option`` is not a dict.
@@ -91,10 +98,13 @@ def get_option(name: str) -> str | None:
 class _Hf32:
     r"""Whether a kind of operators may compute float32 in HF32, CANN's shorter format, which is faster.
 
-    The simulated device computes float32 in float32 either way. The switches reach CANN when one of them is set.
+    HF32 keeps the exponent of float32 and 11 bits of its fraction. Operands are rounded to it, sums stay float32. The
+    switches reach the device when one of them is set. The simulated device rounds only where a switch was set to True:
+    what is allowed by default, convolutions, it computes in float32.
     """
 
     _allowed = {"conv": True, "matmul": False}  # CANN's order, and its defaults
+    _was_set = {"conv": False, "matmul": False}
 
     def __init__(self, kind: str):
         self._kind = kind
@@ -108,8 +118,14 @@ class _Hf32:
         if not isinstance(value, bool):
             raise TypeError(f"torch.npu.{self._kind}.allow_hf32 is a bool, not {type(value).__name__}")
         self._allowed[self._kind] = value
-        digits = "".join(str(int(allowed)) for allowed in self._allowed.values())
-        torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_ALLOW_HF32", digits))
+        self._was_set[self._kind] = True
+        torch.npu._lazy_call(self._send)
+
+    @classmethod
+    def _send(cls) -> None:
+        simulated = torch._C._npu_isSimulator()
+        digits = [str(int(on and (cls._was_set[kind] or not simulated))) for kind, on in cls._allowed.items()]
+        torch._C._npu_setOption("ACL_ALLOW_HF32", "".join(digits))
 
     def __repr__(self) -> str:
         return f"torch.npu.{self._kind}: allow_hf32 = {self.allow_hf32}"

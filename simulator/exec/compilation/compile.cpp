@@ -122,7 +122,7 @@ void decide_size(CompiledOp& op) {
 
 }  // namespace
 
-std::unique_ptr<CompiledOp> compile(const Description& d) {
+std::unique_ptr<CompiledOp> compile(const Description& d, CubeRounding rounding) {
   const OpDef* def = find_op(d.type);
   if (!def) {
     throw Error(
@@ -144,6 +144,8 @@ std::unique_ptr<CompiledOp> compile(const Description& d) {
     no_kernel(*op, error.what());
   }
   decide_size(*op);
+  const auto is_float = [](const Operand& o) { return !o.absent && o.dtype == ACL_FLOAT; };
+  if (std::any_of(op->inputs.begin(), op->inputs.end(), is_float)) op->rounding = rounding;
   return op;
 }
 

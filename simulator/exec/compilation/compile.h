@@ -70,6 +70,7 @@ struct CompiledOp {
   bool modest = false;       // small enough for it on a busy machine, see core/load.h
   bool tiny_loop = false;    // def->tiny_fn may run it, if its operands are stored plainly
   bool host_inputs = false;  // some input comes by value
+  CubeRounding rounding = CubeRounding::None;  // of fp32 operands, see Note [Cube precision]
   bool reordered = false;    // some operand's order is not that of its dims
   uint64_t hash = 0;
   std::vector<uint64_t> key;
@@ -95,6 +96,6 @@ struct Description {
 };
 
 // Throws Error with ACL's code and the reason.
-std::unique_ptr<CompiledOp> compile(const Description& d);
+std::unique_ptr<CompiledOp> compile(const Description& d, CubeRounding rounding);
 
 }  // namespace gnu::visibility("hidden")]]

@@ -2,6 +2,7 @@
 
 #include "core/stream.h"
 #include "exec/compilation/fuzzy.h"
+#include "exec/compilation/options.h"
 
 #include <c10/util/SmallVector.h>
 
@@ -58,11 +59,12 @@ void add_desc(Key& key, const Description& d, const aclTensorDesc* desc, const c
   for (int k = 0; k < desc->ndim; ++k) key.push_back(static_cast<uint64_t>(dims[k]));
 }
 
-void make_key(Key& key, const Description& d) {
+// One that rounds is another operator.
+void make_key(Key& key, const Description& d, CubeRounding rounding) {
   const size_t length = std::strlen(d.type);
   if (length > 255) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type has more than 255 characters");
   key.push_back(static_cast<uint64_t>(length) | static_cast<uint64_t>(d.inputs) << 16 |
-                static_cast<uint64_t>(d.outputs) << 40);
+                static_cast<uint64_t>(d.outputs) << 40 | static_cast<uint64_t>(rounding) << 62);
   for (size_t at = 0; at < length; at += 8) {
     uint64_t word = 0;
     std::memcpy(&word, d.type + at, length - at < 8 ? length - at : 8);
@@ -253,8 +255,9 @@ void evict() {
 // ---- looking up
 
 const CompiledOp& find_or_compile(const Description& d, ThreadTables& mine, bool only_known, bool keep, bool* fresh) {
+  const CubeRounding rounding = cube_rounding(d.type);
   Key key;
-  make_key(key, d);
+  make_key(key, d, rounding);
   const uint64_t hash = hash_of(key.data(), key.size());
   const CompiledOp*& recent = mine.recent[hash % ThreadTables::kRecent];
   if (recent && same(*recent, hash, key) && !keep) return *recent;
@@ -270,7 +273,7 @@ const CompiledOp& find_or_compile(const Description& d, ThreadTables& mine, bool
   if (only_known)
     throw Error(ACL_ERROR_OP_NOT_FOUND,
                 format("%s has not been compiled for these operands; call aclopCompile first", d.type));
-  auto op = compile(d);
+  auto op = compile(d, rounding);
   op->hash = hash;
   op->key.assign(key.begin(), key.end());
   op->kept = keep;
@@ -331,6 +334,11 @@ const CompiledOp& LaunchScope::find(const Description& d, bool only_known, bool*
 
 const CompiledOp& LaunchScope::find_and_keep(const Description& d, bool* fresh) {
   return find_or_compile(d, static_cast<ThreadTables&>(mark_), /*only_known=*/false, /*keep=*/true, fresh);
+}
+
+void look_up_again() {
+  const std::lock_guard<std::mutex> lock(evictions().mutex);
+  detail::generation.store(detail::generation.load() + 1);
 }
 
 uint64_t compiled_ops() { return table().size.load() + table().retired.load(); }

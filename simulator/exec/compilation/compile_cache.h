@@ -65,6 +65,9 @@ class LaunchScope {
   bool outermost_ = false;
 };
 
+// Makes every thread look up in the table of all again, since an option has changed what a description stands for.
+void look_up_again();
+
 // How many compiled operators are in memory, those included that wait to be freed.
 uint64_t compiled_ops();
 

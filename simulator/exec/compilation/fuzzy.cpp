@@ -3,6 +3,7 @@
 #include "exec/compilation/fuzzy.h"
 
 #include "core/log.h"
+#include "exec/compilation/kernel_files.h"
 
 #include <atomic>
 #include <mutex>
@@ -40,10 +41,12 @@ std::string compiled_text(const CompiledOp& op, bool any_dims) {
          operands_text(op.outputs, any_dims) + "}, Attr: {" + op.attrs.describe() + "}.";
 }
 
-std::string range_of(const CompiledOp& op) {
-  std::string range = compiled_text(op, true);
-  for (const auto& o : op.inputs) range += o.absent ? 'a' : o.host ? 'h' : 'd';
-  return range;
+// All that tells it from other operators: where its inputs lie and how it rounds, too.
+std::string identity_of(const CompiledOp& op, bool any_dims) {
+  std::string text = compiled_text(op, any_dims);
+  for (const auto& o : op.inputs) text += o.absent ? 'a' : o.host ? 'h' : 'd';
+  if (op.rounding == CubeRounding::None) return text;
+  return text + (op.rounding == CubeRounding::Hf32 ? ", HF32" : ", FP16");
 }
 
 }  // namespace
@@ -53,11 +56,19 @@ void set_jit_compile(bool on) { jit_compile.store(on, std::memory_order_relaxed)
 
 bool needs_compilation(const CompiledOp& op) {
   const bool fuzzy = fuzzy_mode.load(std::memory_order_relaxed) || !jit_compile.load(std::memory_order_relaxed);
-  const bool logged = log_enabled(LogLevel::Info);
-  if (!fuzzy && !logged) return true;
+  const bool logged = log_enabled(LogLevel::Info), files = keeps_kernel_files();
+  if (!fuzzy && !logged && !files) return true;
   auto& k = known();
   std::lock_guard<std::mutex> lock(k.mutex);
-  if (fuzzy && !k.ranges.insert(range_of(op)).second) return false;
+  if (fuzzy && !k.ranges.insert(identity_of(op, true)).second) return false;
+  const std::string text = files ? identity_of(op, fuzzy) : std::string();
+  if (files && find_on_disk(op, text)) {
+    if (logged)
+      log_line(LogLevel::Info, "ASCENDCL", __FILE__, __LINE__,
+               "LoadOp: found in the compile cache on disk, opType = " + op.def->type);
+    return false;
+  }
+  if (files) write_kernel_files(op, text);
   if (logged) {
     const auto line = [](const std::string& text) { log_line(LogLevel::Info, "ASCENDCL", __FILE__, __LINE__, text); };
     const bool new_type = k.types.insert(op.def->type).second;

@@ -43,6 +43,11 @@ class Attrs {
   virtual std::vector<double> reals(std::string_view name, std::vector<double> otherwise = {}) const = 0;
 };
 
+// The classes of operators whose fp32 operands the cube unit may round, see exec/compilation/options.h.
+enum class CubeClass : uint8_t { None, MatMul, Conv };
+// What it rounds them to.
+enum class CubeRounding : uint8_t { None, Hf32, Fp16 };
+
 // One execution of a compiled operator. Tensors it hands out alias device memory (or a by-value copy of a
 // host-placed operand) and are valid only while `run` executes.
 class OpContext {
@@ -80,6 +85,9 @@ class OpContext {
   virtual void set_out(size_t i, const at::Tensor& result) = 0;
 
   virtual std::string describe() const = 0;  // op type, shapes and dtypes, for error texts
+
+  // What an operator of a CubeClass is to round its fp32 operands to.
+  virtual CubeRounding rounding() const { return CubeRounding::None; }
 
   // As the descriptors have them.
   virtual aclFormat in_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
@@ -121,6 +129,7 @@ struct OpDef {
   TinyFn tiny_fn = nullptr;
   bool tiny_makes_bool = false;
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
+  CubeClass cube_class = CubeClass::None;
   bool on_ai_cpu = false;
   bool takes_image_formats = false;
 
@@ -152,8 +161,9 @@ struct OpDef {
     required_attrs = std::move(names);
     return *this;
   }
-  OpDef& on_cube() {
+  OpDef& on_cube(CubeClass of_class = CubeClass::None) {
     cube = true;
+    cube_class = of_class;
     return *this;
   }
   // 4-D operands that are described as NHWC or HWCN, too: the operator gets them in the dims of NCHW all the same. Of

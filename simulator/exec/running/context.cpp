@@ -315,6 +315,14 @@ void RunContext::finish() {
   finished_ = true;
 }
 
+void RunContext::narrow_outputs() {
+  for (size_t i = 0; i < op_.outputs.size(); ++i) {
+    if (op_.outputs[i].absent || op_.outputs[i].dtype != ACL_FLOAT) continue;
+    const at::Tensor& tensor = plain(op_.inputs.size() + i);
+    tensor.copy_(tensor.to(at::kHalf));
+  }
+}
+
 void RunContext::scale_outputs(double factor) {
   for (size_t i = 0; i < op_.outputs.size(); ++i) {
     const auto& operand = op_.outputs[i];

@@ -57,10 +57,13 @@ class RunContext final : public OpContext {
   std::string describe() const override { return op_.describe(); }
   aclFormat in_format(size_t i) const override { return op_.inputs[checked_input(i)].format; }
   aclFormat out_format(size_t i) const override { return op_.outputs[checked_output(i)].format; }
+  CubeRounding rounding() const override { return op_.rounding; }
   Device& device() { return device_; }
 
   // Completes outputs and checks that the operator wrote where it was told. Call once it has run without throwing.
   void finish();
+  // Rounds fp32 outputs to fp16, where the operator is computed in that.
+  void narrow_outputs();
   // Multiplies every floating output, for fault injection.
   void scale_outputs(double factor);
 

@@ -11,6 +11,7 @@
 #include "exec/running/scratch.h"
 #include "exec/watching/dump.h"
 #include "exec/watching/float_status.h"
+#include "exec/watching/saturation.h"
 #include "exec/watching/underflow.h"
 
 #include <ATen/Context.h>
@@ -126,6 +127,7 @@ void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
   RunContext context(op, launch, device);
   op.def->run_fn(context);
   context.finish();
+  if (__builtin_expect(op.rounding == CubeRounding::Fp16, 0)) context.narrow_outputs();
   if (__builtin_expect(launch.fault == OpFault::Scale, 0)) context.scale_outputs(launch.fault_scale);
 }
 
@@ -135,7 +137,7 @@ void run_plain(const CompiledOp& op, OpLaunch& launch, Device& device) {
 }
 
 bool watched(const OpLaunch& launch, const Stream& stream) {
-  return launch.dump || stream.device->watches_floats.load(std::memory_order_relaxed) ||
+  return launch.dump || stream.saturates.load(std::memory_order_relaxed) || stream.device->watches_floats.load(std::memory_order_relaxed) ||
          stream.overflow_check.load(std::memory_order_relaxed);
 }
 
@@ -147,7 +149,8 @@ void run_watched(const CompiledOp& op, Task& task, Stream& stream) {
   std::optional<FloatWatch> floats;
   std::optional<UnderflowWatch> zeros;
   const bool switched_on = stream.overflow_check.load(std::memory_order_relaxed);
-  if (debug || switched_on || device.watches_floats.load(std::memory_order_relaxed)) floats.emplace(op, launch);
+  const bool saturates = stream.saturates.load(std::memory_order_relaxed);
+  if (debug || switched_on || saturates || device.watches_floats.load(std::memory_order_relaxed)) floats.emplace(op, launch);
   if (switched_on) zeros.emplace(op, launch, device);
   std::optional<OperandDump> dump;
   if (launch.dump) dump.emplace(*launch.dump, op, launch, device);
@@ -157,6 +160,7 @@ void run_watched(const CompiledOp& op, Task& task, Stream& stream) {
   run_plain(op, launch, device);
   const bool overflowed = floats && floats->after();
   if (overflowed) device.float_status.store(1, std::memory_order_relaxed);
+  if (saturates) saturate_results(op, launch);
   if (zeros) {
     DeviceScope scope;
     TinyTeam tiny(op);

@@ -7,7 +7,8 @@
 // Looking costs a pass over the outputs, so the device only looks
 //  - from the first NPUAllocFloatStatus on, until it is reset,
 //  - on streams switched on with aclrtSetStreamOverflowSwitch,
-//  - for launches that are dumped with "dump_debug".
+//  - for launches that are dumped with "dump_debug",
+//  - in saturation mode, see Note [Saturation] in saturation.h.
 // Inputs are only looked at when an output is not finite, or before the operator runs if it may overwrite them.
 // Streams of the second kind also count results that underflow, see Note [Underflow] in underflow.h. That count is
 // the second word of what aclrtGetOverflowStatus gives; the operators' eight words tell of overflows alone, because a

@@ -2,7 +2,7 @@
 // channels-last rows (conv_rows.h); everything else through libtorch's convolutions, on channels-last aliases too.
 
 #include "ops/convolution/conv_rows.h"
-#include "ops/nn_util.h"
+#include "ops/matmul/cube.h"
 
 namespace acl_sim {
 namespace {
@@ -69,12 +69,17 @@ bool runs_on_rows(const at::Tensor& x, const ConvAttrs& a) { return is_image(x) 
 // Few channels make short gathered runs; there libtorch's direct convolution is the faster one.
 bool gathers_well(const ConvShape& s) { return s.pointwise() || s.kw * s.c >= 256 || (s.kh == 1 && s.kw == 1); }
 
+// An image of bf16 that libtorch multiplies as it is.
+bool is_bf16_image(const at::Tensor& t) {
+  return is_image(t) && t.scalar_type() == at::kBFloat16 && t.numel() > 0 && multiplies_bf16();
+}
+
 bool computes_in_float(const at::Tensor& t) { return t.scalar_type() == at::kFloat || is_low_precision(t); }
 
-// An image operand in channels-last, widened; other ranks and integers as they are.
+// An image operand in channels-last, as the cube unit multiplies it; other ranks and integers as they are.
 at::Tensor operand(OpContext& c, size_t i) {
   const at::Tensor t = c.in_any(i);
-  return widen(is_image(t) && t.is_floating_point() ? c.in_channels_last(i) : c.in(i));
+  return cube_operand(c, is_image(t) && t.is_floating_point() ? c.in_channels_last(i) : c.in(i));
 }
 
 // Where the result goes: output memory itself, or fp32 scratch which store() narrows into it.
@@ -103,6 +108,11 @@ void conv_forward_op(OpContext& c) {
   const at::Tensor x0 = c.in_any(0);
   const at::ScalarType dtype = x0.scalar_type();
   const ConvAttrs a = read_attrs(c, x0.dim() - 2);
+  if (is_bf16_image(x0) && c.in_any(1).scalar_type() == dtype) {
+    const at::Tensor bias = optional_in(c, 2);
+    return convolve(c, false, c.in_channels_last(0), c.in_channels_last(1), bias.defined() ? bias.to(dtype) : bias, a,
+                    dtype);
+  }
   const at::Tensor x = operand(c, 0), w = operand(c, 1), bias = widen(optional_in(c, 2));
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);
@@ -157,6 +167,8 @@ void conv_backprop_input_op(OpContext& c) {
   const at::Tensor dy0 = c.in_any(2);
   const at::ScalarType dtype = dy0.scalar_type();
   const ConvAttrs a = read_attrs(c, dy0.dim() - 2);
+  if (is_bf16_image(dy0) && c.in_any(1).scalar_type() == dtype)
+    return gradient(c, true, c.in_channels_last(2), shape_only(image_sizes(c, 0), dy0), c.in_channels_last(1), a, dtype);
   const at::Tensor w = operand(c, 1), dy = operand(c, 2);
   if (runs_on_rows(dy, a) && computes_in_float(dy)) {
     const at::Tensor target = float_target(c, dtype);
@@ -174,6 +186,8 @@ void conv_backprop_filter_op(OpContext& c) {
   const at::Tensor x0 = c.in_any(0);
   const at::ScalarType dtype = x0.scalar_type();
   const ConvAttrs a = read_attrs(c, x0.dim() - 2);
+  if (is_bf16_image(x0) && c.in_any(2).scalar_type() == dtype)
+    return gradient(c, false, c.in_channels_last(2), c.in_channels_last(0), shape_only(filter_sizes(c, 1), x0), a, dtype);
   const at::Tensor x = operand(c, 0), dy = operand(c, 2);
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);
@@ -216,22 +230,22 @@ SIM_OP(Conv2D)
     .attrs(kAttrs)
     .require({"strides", "pads"})
     .image_formats()
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_forward_op);
-SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube().run(conv_forward_op);
+SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube(CubeClass::Conv).run(conv_forward_op);
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})
     .attrs(kTransposeAttrs)
     .require({"strides", "pads"})
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_transpose_op);
 SIM_OP(Conv3DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})
     .attrs(kTransposeAttrs)
     .require({"strides", "pads"})
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_transpose_op);
 SIM_OP(Conv2DBackpropInput)
     .inputs(3)
@@ -239,14 +253,14 @@ SIM_OP(Conv2DBackpropInput)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .image_formats()
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_backprop_input_op);
 SIM_OP(Conv3DBackpropInput)
     .inputs(3)
     .dtypes(kSizeFirst)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_backprop_input_op);
 SIM_OP(Conv2DBackpropFilter)
     .inputs(3)
@@ -254,14 +268,14 @@ SIM_OP(Conv2DBackpropFilter)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
     .image_formats()
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_backprop_filter_op);
 SIM_OP(Conv3DBackpropFilter)
     .inputs(3)
     .dtypes(kSizeSecond)
     .attrs(kGradAttrs)
     .require({"strides", "pads"})
-    .on_cube()
+    .on_cube(CubeClass::Conv)
     .run(conv_backprop_filter_op);
 SIM_OP(BiasAddGrad).inputs(1).dtypes(kFloatTypes).attrs({"data_format:str"}).image_formats().run(bias_add_grad_op);
 

@@ -1,6 +1,6 @@
 // Products of groups of rows, or of groups of the inner dimension, with one weight each.
 
-#include "ops/nn_util.h"
+#include "ops/matmul/cube.h"
 
 namespace acl_sim {
 namespace {
@@ -16,7 +16,7 @@ void grouped_mat_mul(OpContext& c) {
   const int64_t type = c.attrs().integer("group_type", -1);
   if (type != kGroupsOfRows && type != kGroupsOfInner) refuse("GroupedMatmul: group_type must be 0 or 2");
   if (c.attrs().integer("group_list_type", 0) != 0) refuse("GroupedMatmul: group_list_type must be 0");
-  at::Tensor x = widen(c.in(kX)), weight = widen(c.in(kWeight)), y = c.out(0);
+  at::Tensor x = cube_operand(c, c.in(kX)), weight = cube_operand(c, c.in(kWeight)), y = c.out(0);
   if (c.attrs().boolean("transpose_x", false)) x = x.t();
   if (c.attrs().boolean("transpose_weight", false)) weight = weight.transpose(-2, -1);
   const std::vector<int64_t> ends = c.in_values(kGroupList);
@@ -43,7 +43,7 @@ SIM_OP(GroupedMatmul)
     .dtypes({kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes, kFloatTypes,
              dtype_bit(ACL_INT64)})
     .attrs({"split_item:int", "transpose_x:bool", "transpose_weight:bool", "group_type:int", "group_list_type:int"})
-    .on_cube()
+    .on_cube(CubeClass::MatMul)
     .run(grouped_mat_mul);
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Matrix products on the cube unit: fp16 and bf16 operands are widened and summed in fp32, the result is narrowed once.
 
 #include "exec/definition/aten.h"
-#include "ops/nn_util.h"
+#include "ops/matmul/cube.h"
 
 #include <ATen/CPUFunctions.h>
 
@@ -24,23 +24,37 @@ void product(const at::Tensor& y0, const at::Tensor& a, const at::Tensor& b, con
   }
 }
 
+// Below this many multiplications libtorch has other kernels for bf16, which round on the way.
+constexpr int64_t kLeastBf16 = 1 << 16;
+
+// y = a * b (+ bias) on bf16 as it is; false where that must be widened.
+bool bf16_product(const at::Tensor& y0, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  const auto is_bf16 = [](const at::Tensor& t) { return !t.defined() || t.scalar_type() == at::kBFloat16; };
+  if (!is_bf16(a) || !is_bf16(b) || !is_bf16(y0) || !is_bf16(bias) || !multiplies_bf16()) return false;
+  if (a.size(-2) * a.size(-1) * b.size(-1) < kLeastBf16) return false;
+  product(y0, a, b, bias);
+  return true;
+}
+
 // inputs x1, x2, bias
 void mat_mul(OpContext& c) {
-  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("transpose_x1", false));
-  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("transpose_x2", false));
+  const bool t1 = c.attrs().boolean("transpose_x1", false), t2 = c.attrs().boolean("transpose_x2", false);
+  if (bf16_product(c.out(0), turned(c.in(0), t1), turned(c.in(1), t2), optional_in(c, 2))) return;
+  const at::Tensor a = turned(cube_operand(c, c.in(0)), t1), b = turned(cube_operand(c, c.in(1)), t2);
   product(c.out(0), a, b, widen(optional_in(c, 2)));
 }
 
 void batch_mat_mul(OpContext& c) {
-  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("adj_x1", false));
-  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("adj_x2", false));
+  const bool t1 = c.attrs().boolean("adj_x1", false), t2 = c.attrs().boolean("adj_x2", false);
+  if (bf16_product(c.out(0), turned(c.in(0), t1), turned(c.in(1), t2), at::Tensor())) return;
+  const at::Tensor a = turned(cube_operand(c, c.in(0)), t1), b = turned(cube_operand(c, c.in(1)), t2);
   product(c.out(0), a, b, at::Tensor());
 }
 
 // inputs a, b, c, alpha, beta: y = alpha * a * b + beta * c, c broadcast to the product
 void gemm(OpContext& c) {
-  const at::Tensor a = turned(widen(c.in(0)), c.attrs().boolean("transpose_a", false));
-  const at::Tensor b = turned(widen(c.in(1)), c.attrs().boolean("transpose_b", false));
+  const at::Tensor a = turned(cube_operand(c, c.in(0)), c.attrs().boolean("transpose_a", false));
+  const at::Tensor b = turned(cube_operand(c, c.in(1)), c.attrs().boolean("transpose_b", false));
   const at::Tensor add = widen(c.in(2));
   const at::Scalar alpha = c.in_scalar(3), beta = c.in_scalar(4);
   at::Tensor y = c.out(0);
@@ -49,24 +63,24 @@ void gemm(OpContext& c) {
 }
 
 void dot(OpContext& c) {
-  c.out(0).copy_(at::dot(widen(c.in(0)).reshape(-1), widen(c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
+  c.out(0).copy_(at::dot(cube_operand(c, c.in(0)).reshape(-1), cube_operand(c, c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
 }
 
 SIM_OP(MatMulV2)
     .inputs(2, 3)
     .dtypes(kNumericTypes)
     .attrs({"transpose_x1:bool", "transpose_x2:bool", "offset_x:int"})
-    .on_cube()
+    .on_cube(CubeClass::MatMul)
     .run(mat_mul);
 SIM_OP(MatMul)
     .inputs(2, 3)
     .dtypes(kNumericTypes)
     .attrs({"transpose_x1:bool", "transpose_x2:bool"})
-    .on_cube()
+    .on_cube(CubeClass::MatMul)
     .run(mat_mul);
-SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube().run(batch_mat_mul);
-SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube().run(gemm);
-SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube().run(dot);
+SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube(CubeClass::MatMul).run(batch_mat_mul);
+SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube(CubeClass::MatMul).run(gemm);
+SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube(CubeClass::MatMul).run(dot);
 
 SIM_ATEN(QuantMatmulInt8, "_int_mm.out");
 SIM_ATEN(ScaledMatmul, "_scaled_mm");

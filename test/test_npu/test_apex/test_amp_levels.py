@@ -336,6 +336,27 @@ class TestLossScale(AmpCase):
 
 
 class TestCombined(AmpCase):
+    def test_a_fused_step_copies_nothing(self):
+        """amp's flat tensors are the fused optimizer's: a step is one operator, and with masters one more."""
+
+        def launched():
+            torch.npu.synchronize()
+            return torch._C._npu_simulatorCounters(0)["ops_launched"]
+
+        for level, make, expected in (("O1", fused_sgd, 1), ("O2", fused_sgd, 3), ("O1", NpuFusedAdamW, 2)):
+            model, optimizer = self.start(make=make, opt_level=level, loss_scale=4.0, combine_grad=True)
+            self.train(model, optimizer, 2)
+            images, labels = (t.npu() for t in batch(7))
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            with amp.scale_loss(loss, optimizer) as scaled:
+                scaled.backward()
+            before = launched()
+            optimizer.step()
+            with self.subTest(level, make=make):
+                self.assertEqual(launched() - before, expected)
+            amp.initialize([], enabled=False)
+
     def test_gradients_are_parts(self):
         model, optimizer = self.start(opt_level="O1", loss_scale=4.0, combine_grad=True)
         self.train(model, optimizer, 1)

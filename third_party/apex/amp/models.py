@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -68,7 +69,8 @@ def _cast_weights(model: nn.Module, dtype: torch.dtype, keep_batchnorm_fp32: boo
         if keep_batchnorm_fp32 and isinstance(module, nn.modules.batchnorm._BatchNorm) and module.affine:
             continue
         for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is not None and tensor.is_floating_point():
+            # A parameter that two modules share has been cast already, and keeps what was noted then.
+            if tensor is not None and tensor.is_floating_point() and tensor.dtype is not dtype:
                 if isinstance(tensor, nn.Parameter):
                     # For the master, which begins with what the cast would lose; initialize() drops it.
                     tensor._amp_fp32 = tensor.data
@@ -79,29 +81,65 @@ def _cast_weights(model: nn.Module, dtype: torch.dtype, keep_batchnorm_fp32: boo
             module.flatten_parameters()
 
 
-def _wrap_forward(model: nn.Module, before: Callable | None, after: Callable | None) -> None:
-    """Puts casts around `model.forward`. The wrapper holds no strong reference to the model, so deepcopy rebinds it."""
-    original = getattr(model.forward, "_amp_original_forward", None) or model.forward
-    if getattr(original, "__self__", None) is model:
-        function, owner = original.__func__, weakref.ref(model)
+class _Forward:
+    """`model.forward` with casts around it.
 
-        def call(args, kwargs):
-            return function(owner(), *args, **kwargs)
-    else:
+    It knows its model by a weak reference. A copy of the model, and a replica that DataParallel makes, get one of their
+    own: an attribute of an instance is no method, and would run the parameters of the model that it was made for.
+    """
 
-        def call(args, kwargs):
-            return original(*args, **kwargs)
+    def __init__(self, model: nn.Module, before: Callable | None, after: Callable | None):
+        original = getattr(model.forward, "_amp_original_forward", None) or model.forward
+        self._amp_original_forward = original
+        self._before, self._after = before, after
+        self._owner = weakref.ref(model)
+        functools.update_wrapper(self, original)
+        # Where the attribute had been replaced before, that function is called as it is.
+        self._method = original.__func__ if getattr(original, "__self__", None) is model else None
 
-    @functools.wraps(original)
-    def forward(*args, **kwargs):
+    def of(self, model: nn.Module) -> _Forward:
+        """The same for another model of that class."""
+        twin = copy.copy(self)
+        twin._owner = weakref.ref(model)
+        if self._method is not None:
+            twin._amp_original_forward = twin.__wrapped__ = self._method.__get__(model)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
+        return self.of(memo.get(id(self._owner()), self._owner()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _amp_state.cast_here()
-        if before is not None and _amp_state.enabled:
-            args, kwargs = before(args), before(kwargs)
-        result = call(args, kwargs)
-        return after(result) if after is not None and _amp_state.enabled else result
+        if self._before is not None and _amp_state.enabled:
+            args, kwargs = self._before(args), self._before(kwargs)
+        if self._method is not None:
+            result = self._method(self._owner(), *args, **kwargs)
+        else:
+            result = self._amp_original_forward(*args, **kwargs)
+        return self._after(result) if self._after is not None and _amp_state.enabled else result
 
-    forward._amp_original_forward = original
-    model.forward = forward
+
+class _Replicate:
+    """`model._replicate_for_data_parallel` that gives the replica a forward of its own."""
+
+    def __init__(self, model: nn.Module):
+        self._owner = weakref.ref(model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Replicate:
+        return _Replicate(memo.get(id(self._owner()), self._owner()))
+
+    def __call__(self) -> nn.Module:
+        owner = self._owner()
+        replica = type(owner)._replicate_for_data_parallel(owner)
+        if isinstance(owner.forward, _Forward):
+            replica.forward = owner.forward.of(replica)
+        return replica
+
+
+def _wrap_forward(model: nn.Module, before: Callable | None, after: Callable | None) -> None:
+    """Puts casts around `model.forward`."""
+    model.forward = _Forward(model, before, after)
+    model._replicate_for_data_parallel = _Replicate(model)
 
 
 def master_of(param: Tensor) -> Tensor | None:

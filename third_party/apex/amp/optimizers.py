@@ -141,15 +141,16 @@ class _Gradients:
     def _to_masters(self, found: list[int], found_inf: Tensor, inverse: Tensor) -> None:
         earlier = [i for i, master in enumerate(self.masters) if master.grad is not None]
         if self.flat is not None:
-            values = self.flat.flat.float()
-            torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, inverse)
             parts = self.master_flat.parts
             if earlier:
+                values = self.flat.flat.float()
+                torch._amp_foreach_non_finite_check_and_unscale_([values], found_inf, inverse)
                 strange = [i for i in earlier if self.masters[i].grad is not parts[i]]
                 self.master_flat.take_values(strange, [self.masters[i].grad.detach() for i in strange])
                 self.master_flat.flat.add_(values)
             else:
-                self.master_flat.flat.copy_(values)
+                self.master_flat.flat.copy_(self.flat.flat)
+                torch._amp_foreach_non_finite_check_and_unscale_([self.master_flat.flat], found_inf, inverse)
             for i in {*found, *earlier}:
                 self.masters[i].grad = parts[i]
         else:

@@ -8,6 +8,7 @@
 #include <acl/acl_simulator.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUTaskQueue.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
 
@@ -27,6 +28,7 @@ struct NamedOption {
 };
 
 constexpr std::array kOptions = {
+    NamedOption{"ACL_PRECISION_MODE", ACL_PRECISION_MODE},
     NamedOption{"ACL_OP_SELECT_IMPL_MODE", ACL_OP_SELECT_IMPL_MODE},
     NamedOption{"ACL_OPTYPELIST_FOR_IMPLMODE", ACL_OPTYPELIST_FOR_IMPLMODE},
     NamedOption{"ACL_OP_DEBUG_LEVEL", ACL_OP_DEBUG_LEVEL},
@@ -40,7 +42,9 @@ constexpr std::array kOptions = {
 void set_option(const std::string& name, const std::string& value) {
   for (const auto& known : kOptions) {
     if (name == known.name) {
-      c10::npu::activate_device();
+      const auto device = c10::npu::activate_device();
+      // What was called before the option changes is compiled with the old one.
+      c10::npu::drain_task_queue(device);
       NPU_CHECK(c10::npu::acl::aclSetCompileopt(known.option, value.c_str()), name, "=", value);
       return;
     }

@@ -3,6 +3,7 @@
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUSyncDebug.h>
 #include <c10/npu/impl/Interrupt.h>
 #include <c10/npu/impl/Uuid.h>
@@ -119,6 +120,7 @@ void bind_device(py::module_& m) {
   m.def("_npu_init", torch::wrap_pybind_function_no_gil([]() { c10::npu::device_count_ensure_non_zero(); }));
   m.def("_npu_shutdown", torch::wrap_pybind_function_no_gil([]() { c10::npu::npu_shutdown(); }));
   m.def("_npu_isInBadFork", []() { return c10::npu::is_in_bad_fork(); });
+  m.def("_npu_saturates", torch::wrap_pybind_function([]() { return c10::npu::options().saturates; }));
   m.def("_npu_isSimulator", torch::wrap_pybind_function([]() { return c10::npu::is_simulator(); }));
   m.def("_npu_hasPrimaryContext",
         torch::wrap_pybind_function([](int64_t i) { return c10::npu::hasPrimaryContext(to_index(i)); }));

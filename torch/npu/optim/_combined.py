@@ -4,10 +4,12 @@ What is done to the flat tensor is done to all of them, so an operation over a n
 whatever their number. Tensors lie one behind the other at multiples of 64 bytes; the gaps hold zeros.
 """
 
+import weakref
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 __all__ = ["Combined", "Layout", "can_combine", "group_by_kind"]
 
@@ -15,6 +17,9 @@ __all__ = ["Combined", "Layout", "can_combine", "group_by_kind"]
 _ALIGNMENT = 64
 # npu formats whose memory is arranged as the tensor sees it: undefined, NCHW, NHWC, ND, NCDHW.
 _PLAIN_FORMATS = frozenset((-1, 0, 1, 2, 30))
+
+# Part -> its Combined; not an attribute, which would be saved with the tensor.
+_OWNERS = WeakIdKeyDictionary()
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -58,6 +63,10 @@ class Layout:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def is_as(self, other: "Layout") -> bool:
+        """Whether tensors of both lie in the same places."""
+        return self.shapes == other.shapes and self.offsets == other.offsets
+
     def slice(self, begin: int, end: int) -> tuple[int, int]:
         """(start, length) in the flat tensor of the tensors `begin` to `end - 1`."""
         start = self.offsets[begin]
@@ -82,6 +91,14 @@ class Combined:
             torch.as_strided(self.flat, shape, strides, offset).data
             for (shape, strides), offset in zip(layout.shapes, layout.offsets, strict=True)
         ]
+        for part in self.parts:
+            _OWNERS[part] = weakref.ref(self)
+
+    @staticmethod
+    def of(part: Tensor) -> "Combined | None":
+        """What a tensor is a part of, None where that is not known."""
+        reference = _OWNERS.get(part)
+        return reference() if reference is not None else None
 
     def run(self, begin: int, end: int) -> Tensor:
         """The parts `begin` to `end - 1` as one flat tensor."""

@@ -9,9 +9,6 @@ from .npu_fused_optim_base import NpuFusedOptimizerBase, Run
 
 __all__ = ["NpuFusedLamb"]
 
-# The norm of a parameter counts for no more, as in the paper's code.
-_LARGEST_NORM = 10.0
-
 
 class NpuFusedLamb(NpuFusedOptimizerBase):
     r"""LAMB (You et al., "Large Batch Optimization for Deep Learning") over flat tensors, without bias correction.
@@ -48,16 +45,21 @@ class NpuFusedLamb(NpuFusedOptimizerBase):
 
     def _update(self, group: dict[str, Any], run: Run) -> None:
         beta1, beta2 = group["betas"]
-        mean, mean_square = run.states["exp_avg"], run.states["exp_avg_sq"]
-        mean.lerp_(run.grad, 1 - beta1)
-        mean_square.mul_(beta2).addcmul_(run.grad, run.grad, value=1 - beta2)
-        update = mean / mean_square.sqrt().add_(group["eps"])
-        if group["weight_decay"] != 0:
-            update.add_(run.param, alpha=group["weight_decay"])
-        if not self.adam:
-            updates = run.parts_of(update)
-            weights = torch.stack(torch._foreach_norm(run.params)).clamp_(max=_LARGEST_NORM)
-            sizes = torch.stack(torch._foreach_norm(updates))
-            ratios = torch.where((weights > 0) & (sizes > 0), weights / sizes, torch.ones_like(sizes))
-            torch._foreach_mul_(updates, list(ratios.unbind()))
-        run.param.add_(update, alpha=-group["lr"])
+        layout = run.pack.layout
+        start = layout.offsets[run.indices.start]
+        begins = [layout.offsets[i] - start for i in run.indices]
+        sizes = [run.pack.params[i].numel() for i in run.indices]
+        bounds = [bound for begin, size in zip(begins, sizes, strict=True) for bound in (begin, begin + size)]
+        torch.ops.npu._npu_lamb_step_(
+            run.param,
+            run.grad,
+            run.states["exp_avg"],
+            run.states["exp_avg_sq"],
+            bounds,
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            adam=self.adam,
+        )

@@ -53,16 +53,20 @@ class Run:
 class _Pack:
     """Parameters of one group that have a device and a dtype in common, as flat tensors."""
 
-    def __init__(self, params: Sequence[Tensor], state_names: dict[str, float], alone: bool):
+    def __init__(
+        self, params: Sequence[Tensor], state_names: dict[str, float], alone: bool, flats: Iterable[Combined] = ()
+    ):
         self.params = list(params)
         self.alone = alone
         self.layout = Layout(self.params)
         first = self.params[0]
-        self.values = self._make(first.dtype, first.device)
+        # Memory that the parameters share already, as masters of combined gradients do, is taken over.
+        known = [c for c in flats if not alone and c.layout.is_as(self.layout) and c.holds(self.params)]
+        self.values = known[0] if known else self._make(first.dtype, first.device)
         self.grads = self._make(first.dtype, first.device)
         self.states = {name: self._make(first.dtype, first.device, value) for name, value in state_names.items()}
         self.steps = [0] * len(self.params)
-        if not alone:
+        if not alone and not known:
             self.values.adopt(self.params)
 
     def _make(self, dtype: torch.dtype, device: torch.device, value: float = 0.0) -> Combined:
@@ -76,11 +80,9 @@ class _Pack:
 
     def gather(self) -> None:
         """Makes each gradient a part of the flat one; a gradient that is None stays None."""
-        strange = [
-            i
-            for i, (param, part) in enumerate(zip(self.params, self.grads.parts, strict=True))
-            if param.grad is not None and param.grad is not part
-        ]
+        strange = self._strange()
+        if strange and self._share_gradients(self.params[strange[0]].grad):
+            strange = self._strange()
         for i in strange:
             if self.params[i].grad.layout is not torch.strided:
                 raise RuntimeError(
@@ -92,6 +94,25 @@ class _Pack:
             return
         for i in strange:
             self.params[i].grad = self.grads.parts[i]
+
+    def _strange(self) -> list[int]:
+        """The parameters whose gradient is not a part of the flat one."""
+        return [
+            i
+            for i, (param, part) in enumerate(zip(self.params, self.grads.parts, strict=True))
+            if param.grad is not None and param.grad is not part
+        ]
+
+    def _share_gradients(self, grad: Tensor) -> bool:
+        """Takes over the flat gradients of apex's combine_grad, instead of copying them in each step."""
+        other = Combined.of(grad)
+        if self.alone or other is None or other is self.grads or not other.layout.is_as(self.layout):
+            return False
+        parts = zip(self.params, other.parts, strict=True)
+        if other.flat.dtype is not self.grads.flat.dtype or any(p.grad is not None and p.grad is not part for p, part in parts):
+            return False
+        self.grads = other
+        return True
 
     def runs(self, count: bool = True) -> list[Run]:
         """The parameters that have a gradient, in runs of neighbours that have had the same number of steps."""
@@ -161,12 +182,25 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
             if packs is not None:
                 self._write_steps(packs)
             names = self._state_names(group)
-            packs = [_Pack(some, names, not can_combine(some[0])) for some in group_by_kind(params) if some]
+            flats = [group.master_values for group in self._combined_by_amp() if group.master_values is not None]
+            packs = [_Pack(some, names, not can_combine(some[0]), flats) for some in self._kinds(params) if some]
             for pack in packs:
                 pack.steps = [self._steps_in_state(p) for p in pack.params]
                 self._take_states(pack)
             self._packs[index] = packs
         return packs
+
+    def _combined_by_amp(self) -> list[Any]:
+        """What apex's combine_grad has laid into flat tensors: groups of parameters, see `_Gradients` there."""
+        groups = getattr(getattr(self, "_amp_stash", None), "groups", ())
+        return [group for group in groups if group.flat is not None]
+
+    def _kinds(self, params: Sequence[Tensor]) -> list[list[Tensor]]:
+        """The parameters by device and dtype; those whose gradients amp has combined stay together, and apart."""
+        wanted = {id(p) for p in params}
+        kinds = [list(group.steps) for group in self._combined_by_amp() if all(id(p) in wanted for p in group.steps)]
+        taken = {id(p) for kind in kinds for p in kind}
+        return kinds + group_by_kind(p for p in params if id(p) not in taken)
 
     def _steps_in_state(self, param: Tensor) -> int:
         state = self.state.get(param)

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["get_cann_version", "get_soc_version", "is_support_inf_nan"]
+from .overflow import clear_npu_overflow_flag, get_npu_overflow_flag, is_support_inf_nan, npu_check_overflow
+
+__all__ = [
+    "clear_npu_overflow_flag",
+    "get_cann_version",
+    "get_npu_overflow_flag",
+    "get_soc_version",
+    "is_support_inf_nan",
+    "npu_check_overflow",
+]
 
 # CANN's numbers of its chips.
 _SOC_VERSIONS = {
@@ -59,11 +68,6 @@ def get_soc_version() -> int:
     if torch._C._npu_isSimulator():
         return _SOC_VERSIONS["Ascend910B1"]
     return _SOC_VERSIONS.get(torch.npu.get_device_name(), -1)
-
-
-def is_support_inf_nan() -> bool:
-    r"""Return whether the chip keeps infinities and NaN instead of saturating: those from Ascend910B1 on do."""
-    return get_soc_version() >= _SOC_VERSIONS["Ascend910B1"]
 
 
 def get_cann_version(module: str = "CANN") -> str:

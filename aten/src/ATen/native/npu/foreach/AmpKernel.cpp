@@ -8,7 +8,9 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
+#include <NPUCustomFunctions.h>
 #include <NPUNativeFunctions.h>
+#include <c10/npu/NPUOptions.h>
 
 #include <limits>
 #include <vector>
@@ -20,6 +22,16 @@ void check_single(const char* op, const char* name, const Tensor& t, ScalarType 
   TORCH_CHECK(t.is_privateuseone(), op, ": expected ", name, " on npu, got ", t.device());
   TORCH_CHECK(t.numel() == 1, op, ": ", name, " must be a 1-element tensor, got shape ", t.sizes());
   TORCH_CHECK(t.scalar_type() == dtype, op, ": ", name, " must be ", dtype, ", got ", t.scalar_type());
+}
+
+// In saturation mode no gradient is infinite: the device's status tells, from one update of the scale to the next.
+void add_float_status(Tensor& found_inf) {
+  if (!c10::npu::options().saturates) {
+    return;
+  }
+  const Tensor status = npu_get_float_status(npu_alloc_float_status(found_inf), 0);
+  const Tensor overflow = status.narrow(0, 0, 1).ne(0).to(kFloat).reshape(found_inf.sizes());
+  found_inf.copy_(at::maximum(found_inf, overflow));
 }
 
 void unscale(TensorList grads, const Tensor& found_inf, const Tensor& inv_scale) {
@@ -71,6 +83,7 @@ void amp_unscale_(TensorList grads, Tensor& found_inf, const Tensor& inv_scale) 
     return;
   }
   DeviceOf guard(found_inf);
+  add_float_status(found_inf);
   if (uniform) {
     return unscale(filled, found_inf, inv_scale);
   }
@@ -95,6 +108,9 @@ Tensor& amp_update_scale_(Tensor& scale, Tensor& growth_tracker, const Tensor& f
   const Tensor grown = (exact * growth_factor).to(kFloat), shrunk = (exact * backoff_factor).to(kFloat);
   const Tensor grows = complete.reshape(scale.sizes()).logical_and(grown.lt(std::numeric_limits<float>::infinity()));
   scale.copy_(at::where(overflow, shrunk, at::where(grows, grown, scale)));
+  if (c10::npu::options().saturates) {
+    npu_clear_float_status(npu_alloc_float_status(scale), 0);
+  }
   growth_tracker.copy_(steps.masked_fill(complete.logical_or(overflow.reshape(steps.sizes())), 0));
   return scale;
 }
