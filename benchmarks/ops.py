@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
+from _figures import geometric_mean
 from torch.nn import functional as F
 
 import torch
@@ -196,10 +197,6 @@ def measure(name: str, operator: Operator, size: str, dtype: str, layout: str, r
     return Result(
         name, size, dtype, layout, best["npu"] / calls, best["cpu"] / calls, best.get("host", math.nan) / calls
     )
-
-
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def reason(result: Result) -> str:

@@ -5,6 +5,7 @@ import contextlib
 import io
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest import mock
 
@@ -110,6 +111,18 @@ class TestScripts(TestCase):
         ]
         options = ("--only", "perceptron", "layer norm", "--busy", "0", "1", "--seconds", "0.1")
         self.check("benchmarks/loaded.py", *options, lines=lines)
+
+    def test_models_and_layers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, options, lines in (
+                ("models", ("--only", "mlp"), [r"mlp +train +cpu +[\d.]+ ms", r"mlp +autocast", r"targets: \d of 4 met"]),
+                ("layers", ("--only", "relu", "gru", "--sizes", "small"), [r"gru +small", r"targets: \d of 3 met"]),
+            ):
+                file = f"{folder}/{name}.json"
+                options = (*options, "--rounds", "1", "--json", file)
+                self.check(f"benchmarks/{name}.py", *options, lines=lines)
+                lines = [r"slower than in .*json: \d", *lines]
+                self.check(f"benchmarks/{name}.py", *options, "--compare", file, lines=lines)
 
     def test_overlap(self):
         done = run_script("examples/overlap.py", "--side", "300", "--repeat", "4")
