@@ -167,25 +167,34 @@ def table(only: str = "") -> dict[str, list[str]]:
     """The refused dtypes of every overload that has a kernel."""
     sys.path.insert(0, str(ROOT / "tools/codegen"))
     from npu_entries import SCALAR_TYPES, load_entries
+    from torchgen.model import FunctionSchema
 
     entries = load_entries(SOURCE)
     generated = {op.name for op in entries.ir_ops}
     others = [f for op in entries.aten_ops for f in op.functions] + [k.function for k in entries.kernels]
     kernels = generated | {str(f.func.name) for f in others}
     spelled = {cpp: name for name, cpp in SCALAR_TYPES.items()}
+    forms = collections.defaultdict(list)
+    for f in others:
+        forms[f.func.signature()].append(str(f.func.name))
     result = {}
     for name, calls in sorted(record(only).items()):
-        if name not in kernels:
+        # A functional form without a kernel of its own calls another one's, which the mode does not see.
+        served = [name] if name in kernels else []
+        with contextlib.suppress(AssertionError, IndexError):  # a schema that torchgen does not read, no calls
+            schema = FunctionSchema.parse(str(calls[0][0]._schema).removeprefix("aten::"))
+            served = served or forms[schema.signature()]
+        if not served:
             continue
         found = measure(calls)
         for dtype, outcomes in found.items():
             if ("computes", "late") in outcomes:
                 print(f"{name} of {dtype}: the CPU computes, the device fails", file=sys.stderr)
-        known = [spelled[cpp] for cpp in entries.refused.get(name, ())]
+        known = [spelled[cpp] for cpp in entries.refused.get(served[0], ())]
         types = {str(a.type) for a in calls[0][0]._schema.arguments}
         decided_otherwise = "str" in types or ("Optional[int]" in types and name not in generated)  # a dtype is an int
         if names := refused(found, known, not decided_otherwise):
-            result[name] = names
+            result.update(dict.fromkeys(served, names))
     # out= and in-place forms refuse what the functional one refuses.
     functional = {f.func.signature(): result[str(f.func.name)] for f in others if str(f.func.name) in result}
     for f in others:

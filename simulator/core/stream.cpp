@@ -287,6 +287,15 @@ void Stream::execute(Task& task) {
   }
 }
 
+void Stream::execute_timed(Task& task) {
+  const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill;
+  const auto begin = Clock::now();
+  execute(task);
+  if (!computes) return;  // it may have waited for others
+  const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+  device->counters.busy_ns.fetch_add(spent.count(), std::memory_order_relaxed);
+}
+
 void Stream::run_tiny(uint64_t last) {
   for (uint64_t id = completed_.load(std::memory_order_relaxed) + 1; id <= last && ring_.has(id); ++id) {
     Task& task = ring_.task(id);
@@ -306,8 +315,12 @@ void Stream::run_all() {
       while (!ring_.has(id)) spin(kWaiterSpin, true, [&] { return ring_.has(id); });
     }
     Task& task = ring_.task(id);
-    if (!task.tiny) set_team_for_task();
-    execute(task);
+    if (task.tiny) {
+      execute(task);
+    } else {
+      set_team_for_task();
+      execute_timed(task);
+    }
     complete(id);
   }
   active_workers.fetch_sub(1, std::memory_order_relaxed);

@@ -84,6 +84,7 @@ struct Stream {
   static constexpr int kShift = 1;
 
   void execute(Task& task);
+  void execute_timed(Task& task);
   void complete(uint64_t id);
   void tell_waiters();
   bool caller_may_run(const Task& task) const;

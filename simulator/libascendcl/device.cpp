@@ -165,6 +165,7 @@ aclError aclsimGetCounters(int32_t id, aclsimCounters* counters) {
     counters->ops_compiled = c.ops_compiled.load();
     counters->relayouts = c.relayouts.load();
     counters->ops_cached = compiled_ops();
+    counters->busy_ns = c.busy_ns.load();
     d->memory_info(&free, &total, &peak);
     counters->memory_used = total - free;
     size_t scratch = 0, scratch_peak = 0;
@@ -188,6 +189,7 @@ aclError aclsimResetCounters(int32_t id) {
     d->counters.ops_run_by_caller.store(0);
     d->counters.ops_compiled.store(0);
     d->counters.relayouts.store(0);
+    d->counters.busy_ns.store(0);
   }
   return ACL_SUCCESS;
 }

@@ -158,7 +158,7 @@ class Library:
         values = (ctypes.c_uint64 * 24)()
         self.check(self.aclsimGetCounters(device, ctypes.addressof(values)))
         names = ["h2d", "h2d_bytes", "d2h", "d2h_bytes", "d2d", "d2d_bytes", "launched", "run_by_caller", "compiled"]
-        names += ["used", "peak", "total", "scratch", "scratch_peak", "relayouts", "cached"]
+        names += ["used", "peak", "total", "scratch", "scratch_peak", "relayouts", "cached", "busy_ns"]
         return dict(zip(names, values, strict=False))
 
     # ---- operators

@@ -26,6 +26,9 @@ NOT_FOR_OTHERS = {
     "to_sparse",
 }
 
+# The formulas of their gradients multiply powers, which for the database's numbers leave the range of halves on the way.
+POWERS = {"pow", "logaddexp"}
+
 
 def beyond_the_cpu(op, backward=False):
     """The dtypes that CUDA has a kernel for and the CPU has not; where one half is among them, both, but for Fourier
@@ -59,9 +62,11 @@ def samples_of(op, dtype, grad=False):
     source = WIDE.get(dtype, dtype)
     for sample in itertools.islice(op.sample_inputs("cpu", source, requires_grad=grad), SAMPLES):
 
-        def narrow(v):
+        scale = 0.125 if grad and op.name in POWERS and dtype is torch.complex32 else 1
+
+        def narrow(v, scale=scale):
             if isinstance(v, torch.Tensor) and v.dtype is source and source is not dtype:
-                return v.detach().to(dtype).requires_grad_(v.requires_grad)
+                return (v.detach() * scale).to(dtype).requires_grad_(v.requires_grad)
             return dtype if v is source and source is not dtype else v
 
         yield pytree.tree_map(narrow, op_checks.parts(sample))
@@ -176,12 +181,6 @@ class BeyondTheDatabaseTest(TestCase):
                 with self.subTest(dtype, p=p):
                     self.same(lambda a, b, p=p: torch.cdist(a, b, p), x, y)
                     self.same(lambda a, p=p: torch.pdist(a, p), x)
-                    if p == float("inf"):
-                        for distance in (lambda a, p=p: torch.cdist(a, a, p), lambda a, p=p: torch.pdist(a, p)):
-                            given = x.detach().npu().requires_grad_()
-                            with self.assertRaisesRegex(NotImplementedError, "p=inf is not implemented for"):
-                                distance(given).sum().backward()
-                        continue
                     self.same(lambda a, b, p=p: torch.autograd.grad(torch.cdist(a, b, p).sum(), (a, b)), x, y)
                     self.same(lambda a, p=p: torch.autograd.grad(torch.pdist(a, p).sum(), a), x)
 

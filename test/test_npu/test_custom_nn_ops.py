@@ -5,6 +5,8 @@ from common_utils import TestCase, run_tests
 
 import torch
 
+CONV_NAMES = ("padding", "output_padding", "stride", "dilation", "groups")
+
 
 class TestNn(TestCase):
     def compare(self, op, reference, *inputs, prec=1e-4):
@@ -57,6 +59,11 @@ class TestNn(TestCase):
             grads = op(x.npu(), weight.npu(), w.npu(), *args, [True, True, True])
             for a, c in zip(grads, cpu, strict=True):
                 self.assertEqual(a, c.grad, prec=1e-4)
+        named = torch.npu_convolution_transpose_backward(
+            x.npu(), grad=weight.npu(), weight=w.npu(), **dict(zip(CONV_NAMES, args, strict=True)),
+            grad_input_mask=[True, True, True],
+        )  # fmt: skip
+        self.assertEqual(named, grads)
         x3, w3 = torch.randn(1, 2, 3, 4, 5, generator=g), torch.randn(2, 3, 2, 2, 2, generator=g)
         c, d = x3.clone().requires_grad_(), w3.clone().requires_grad_()
         y = F.conv_transpose3d(c, d, stride=2)

@@ -47,6 +47,11 @@ class TestRecurrent(TestCase):
         out = torch.npu_lstm(*npu[:3], seq, *npu[3:], True, 1, 0.0, True, False, False, lengths is not None, backwards)
         self.assertEqual(len(out), 8)
         self.same(out[:3], expected)
+        named = torch.npu_lstm(
+            *npu[:3], seq_mask=seq, h=npu[3], c=npu[4], has_biases=True, num_layers=1, dropout=0.0, train=True,
+            bidirectional=False, batch_first=False, flag_seq=lengths is not None, direction=backwards,
+        )  # fmt: skip
+        self.same(named[:3], expected)
         weights = [torch.rand(5, 3, 6, generator=self.g) for _ in range(3)]
         sum((e * w).sum() for e, w in zip(expected, weights, strict=True)).backward()
         sum((o * w.npu()).sum() for o, w in zip(out, weights, strict=False)).backward()
@@ -110,6 +115,9 @@ class TestRecurrent(TestCase):
         )
         order = (x, w_ih, w_hh, b, h, c)
         self.same(grads, [t.grad for t in order])
+        operands = [*(t.detach() for t in npu[:5]), *(t.detach() for t in out)]
+        by_bias = torch.ops.npu.npu_lstm_cell_backward.biases(None, *(t.npu() for t in weights), *operands)
+        self.same(by_bias, [t.grad for t in (x, w_ih, w_hh, b, b, h, c)])
         self.same(
             torch.npu_lstm_cell(*npu[:5])[:1],
             self.lstm_reference(x[None], torch.cat([w_ih, w_hh]), 0, h[None], c[None])[:1],

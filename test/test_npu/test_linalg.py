@@ -114,6 +114,30 @@ class LinalgTest(unittest.TestCase):
         flat[..., 2] = flat[..., 1]  # not of full rank: no residuals
         self.check(torch.linalg.lstsq, flat, b, driver="gelsd")
 
+    def test_least_squares_of_batches(self):
+        """A batch on either side; right-hand sides of one dimension less are vectors for the very batch, or matrices."""
+        shapes = (
+            *(((2, 5, 3), (1, 5, 2)), ((1, 5, 3), (2, 5, 2)), ((2, 1, 5, 3), (1, 3, 5, 2)), ((2, 5, 3), (2, 5))),
+            *(((1, 5, 3), (5, 2)), ((5, 5, 3), (5, 2)), ((2, 1, 3, 2), (1, 3, 3)), ((0, 5, 3), (0, 5, 2))),
+        )
+        refused = (((2, 5, 3), (1, 5)), ((2, 5, 3), (5, 2)), ((2, 1, 3, 2), (2, 3, 7)), ((3, 5, 2), (2, 5, 1, 1)))
+        for driver in ("gels", "gelsy", "gelsd", "gelss"):
+            for left, right in shapes:
+                with self.subTest(driver, left=left, right=right):
+                    a, b = torch.randn(left, dtype=torch.float64), torch.randn(right, dtype=torch.float64)
+                    self.check(torch.linalg.lstsq, a, b, driver=driver)
+                    if driver != "gels":
+                        a[..., 1] = a[..., 0]  # not of full rank
+                        self.check(torch.linalg.lstsq, a, b, driver=driver)
+                        self.check(torch.linalg.lstsq, a, b, rcond=0.3, driver=driver)
+            for left, right in refused:
+                said = []
+                for device in ("cpu", DEVICE):
+                    with self.assertRaises(RuntimeError) as caught:
+                        torch.linalg.lstsq(torch.ones(left, device=device), torch.ones(right, device=device))
+                    said.append(str(caught.exception))
+                self.assertEqual(said[1], said[0])
+
     def test_gradients(self):
         a, s, b = matrix(), definite(), torch.randn(5, 2, dtype=torch.float64)
         for name, function, args in (

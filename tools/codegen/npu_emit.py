@@ -354,6 +354,8 @@ def emit_aten_ops(table: Table) -> str:
     lines += [f"OutputSpecs {rule}(const AtenArguments& arguments);" for rule in rules]
     composed = sorted({op.composed for op in table.aten_ops if op.composed})
     lines += [f"std::vector<Tensor> {name}(const AtenArguments& arguments);" for name in composed]
+    special = sorted({op.special for op in table.aten_ops if op.special})
+    lines += [f"std::optional<std::vector<Tensor>> {name}(const AtenArguments& arguments);" for name in special]
     checks = sorted({op.check for op in table.aten_ops if op.check})
     lines += [f"void {check}(const AtenArguments& arguments);" for check in checks]
     lines += ["", "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {"]
@@ -376,6 +378,8 @@ def emit_aten_ops(table: Table) -> str:
                 fields["wide"] = dtype_set(op.wide)
             if op.composed:
                 fields["composed"] = op.composed
+            if op.special:
+                fields["special"] = op.special
             if refused:
                 fields["refused"] = dtype_set(refused)
             entry = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"

@@ -21,7 +21,7 @@ ENTRY_KEYS = {
     *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
     *("forms", "empty", "check", "composed", "wide"),
 }
-ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check", "composed", "wide"}
+ATEN_KEYS = {"funcs", "ir", "dtypes", "like", "rule", "exact", "check", "composed", "special", "wide"}
 SECTIONS = {"ir_ops", "aten_ops", "outs", "kernels", "composites", "custom", "refused"}
 IR_FACTS = Path(__file__).resolve().parents[2] / "third_party/acl/ir_facts.yaml"
 # torch's names of dtypes that `refused` speaks of, and C++'s.
@@ -148,6 +148,7 @@ class AtenOp:
     check: str | None = None
     composed: str | None = None
     wide: list[str] = field(default_factory=list)
+    special: str | None = None
 
 
 @dataclass
@@ -385,11 +386,14 @@ class _Reader:
             raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a composition `{composed}`")
         if composed is not None and str(entry["ir"]) not in self.missing:
             raise EntryError(f"{where}: `composed` is for operators that a card has not")
+        special = entry.get("special")
+        if special is not None and special not in self.defined:
+            raise EntryError(f"{where}: no kernel file under {self.source.name}/ defines a special case `{special}`")
         functionals = {str(f.func.name): self.functional_of(f) for f in functions if f.func.is_out_fn()}
         known = {name: f for name, f in functionals.items() if f is not None}
         exact = bool(entry.get("exact"))
         wide = wide_types(entry, where)
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide)
+        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide, special)
 
     def functional_of(self, function: NativeFunction) -> NativeFunction | None:
         """The overload that has an out= overload's other arguments."""

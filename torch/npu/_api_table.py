@@ -308,12 +308,12 @@ _SECTIONS = (
         torch.cuda.tunable | - | - | Tunes CUDA's GEMM.
         torch.cuda.gds | - | - | GPUDirect storage.
         torch.cuda.sparse | - | - | Sparse CUDA tensor types.
-        torch.cuda.utilization | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.utilization | ~ | 2.13 | The simulated device's load; of a card npu-smi info tells it.
         torch.cuda.list_gpu_processes | - | - | NVIDIA's management library; npu-smi info.
-        torch.cuda.memory_usage | - | - | NVIDIA's management library; npu-smi info.
-        torch.cuda.temperature | - | - | NVIDIA's management library; npu-smi info.
-        torch.cuda.power_draw | - | - | NVIDIA's management library; npu-smi info.
-        torch.cuda.clock_rate | - | - | NVIDIA's management library; npu-smi info.
+        torch.cuda.memory_usage | ~ | 2.13 | Raises NotImplementedError; npu-smi info.
+        torch.cuda.temperature | ~ | 2.13 | Raises NotImplementedError; npu-smi info.
+        torch.cuda.power_draw | ~ | 2.13 | Raises NotImplementedError; npu-smi info.
+        torch.cuda.clock_rate | ~ | 2.13 | Raises NotImplementedError; npu-smi info.
         torch.utils.cpp_extension.CUDAExtension | - | - | Kernels written in CUDA; write the operator for npu.
         torch.utils.cpp_extension.CUDA_HOME | - | - | Path of the CUDA toolkit.
         """,

@@ -9,6 +9,7 @@ _CONV = {
     "weight": "of shape (out channels, in channels / groups, window ...)",
     "grad_output": "gradient of the result",
     "grad": "gradient of the result",
+    "grad_input_mask": "which of the three gradients are wanted",
 }
 _TRANSPOSED = {**_CONV, "weight": "of shape (in channels, out channels / groups, window ...)"}
 _GRADS = "The gradients of input, weight and bias."

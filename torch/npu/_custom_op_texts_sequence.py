@@ -14,6 +14,8 @@ _LSTM = {
     "hx": "first state",
     "cx": "first cell",
     "flagSeq": "whether seqMask is looked at",
+    "seq_mask": "another name of seqMask",
+    "flag_seq": "another name of flagSeq",
     "direction": "True: backwards in time",
 }
 _CELL = {
@@ -109,7 +111,10 @@ DOCS = {
         "y (1, batch, hidden), h and c (batch, hidden), and what the gradient needs (i, j, f, o, tanh(c)).",
     ),
     "npu_lstm_cell_backward": Doc(
-        "The gradients of npu_lstm_cell.", _CELL, "Those of input, w_ih, w_hh, bias, h and c."
+        "The gradients of npu_lstm_cell.",
+        _CELL,
+        "Those of input, w_ih, w_hh, bias, h and c. ``torch.ops.npu.npu_lstm_cell_backward.biases`` gives that of the "
+        "bias twice, for a cell with two.",
     ),
     "npu_gru": Doc(
         "A GRU layer in one direction: ``r`` and ``z`` are sigmoids of both parts' sums, ``n = tanh(x-part + r "

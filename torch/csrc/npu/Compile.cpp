@@ -81,6 +81,7 @@ py::object simulator_counters(int device) {
   COUNTER(scratch_peak);
   COUNTER(relayouts);
   COUNTER(ops_cached);
+  COUNTER(busy_ns);
 #undef COUNTER
   return d;
 }

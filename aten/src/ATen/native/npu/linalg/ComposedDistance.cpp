@@ -66,4 +66,25 @@ std::vector<Tensor> composed_pdist_backward(const AtenArguments& a) {
   return {at::zeros_like(x).index_add(0, first, by_pair).index_add(0, second, by_pair, -1)};
 }
 
+// The gradient finds the largest difference again by comparing with the distance, which halves have rounded: distance
+// and gradient are both computed in float32 then.
+bool finds_maximum_in_halves(const AtenArguments& a) {
+  return isReducedFloatingType(a.tensor("grad").scalar_type()) && std::isinf(a["p"].toDouble());
+}
+
+std::optional<std::vector<Tensor>> cdist_backward_of_halves(const AtenArguments& a) {
+  if (!finds_maximum_in_halves(a)) return std::nullopt;
+  const double p = a["p"].toDouble();
+  const Tensor x1 = a.tensor("x1").to(kFloat), x2 = a.tensor("x2").to(kFloat);
+  const Tensor distance = at::_cdist_forward(x1, x2, p, std::nullopt);
+  return std::vector<Tensor>{at::_cdist_backward(a.tensor("grad").to(kFloat), x1, x2, p, distance)};
+}
+
+std::optional<std::vector<Tensor>> pdist_backward_of_halves(const AtenArguments& a) {
+  if (!finds_maximum_in_halves(a)) return std::nullopt;
+  const double p = a["p"].toDouble();
+  const Tensor x = a.tensor("self").to(kFloat);
+  return std::vector<Tensor>{at::_pdist_backward(a.tensor("grad").to(kFloat), x, p, at::_pdist_forward(x, p))};
+}
+
 }  // namespace at::native::npu

@@ -59,14 +59,6 @@ void check_no_half(const AtenArguments& a) {
   check_dtype(a.tensor("self").scalar_type(), ~dtype_mask(kHalf, kBFloat16, kComplexHalf), "linalg_eigvals");
 }
 
-// The largest difference is found again by comparing with the distance, which half precision has rounded.
-void check_distance_gradient(const AtenArguments& a) {
-  const ScalarType type = a.tensor("grad").scalar_type();
-  TORCH_CHECK_NOT_IMPLEMENTED(!isReducedFloatingType(type) || !std::isinf(a["p"].toDouble()),
-                              "the gradient of a distance with p=inf is not implemented for ", type,
-                              " on npu: cast the points to float32 first");
-}
-
 void check_cdist(const AtenArguments& a) { check_one_dtype("cdist", a.tensor("x1"), a.tensor("x2")); }
 
 }  // namespace at::native::npu

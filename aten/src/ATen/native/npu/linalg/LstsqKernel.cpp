@@ -28,9 +28,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
   // Only vectors for the very batch of matrices are vectors; whatever else has a dimension less is matrices.
   const bool vectors = linalg_solve_is_vector_rhs(self, b);
   const Tensor rhs = vectors ? b.unsqueeze(-1) : b;
-  TORCH_CHECK(self.size(-2) == rhs.size(-2),
-              vectors ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
-                      : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
+  TORCH_CHECK(self.size(-2) == rhs.size(-2), vectors
+                                                 ? "torch.linalg.lstsq: input.size(-2) should match other.size(-1)"
+                                                 : "torch.linalg.lstsq: input.size(-2) should match other.size(-2)");
   const std::string name = driver.has_value() ? std::string(*driver) : "gelsy";
   TORCH_CHECK(name == "gels" || name == "gelsy" || name == "gelsd" || name == "gelss", "torch.linalg.lstsq: parameter ",
               "`driver` should be one of (gels, gelsy, gelsd, gelss)");

@@ -130,4 +130,25 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_l
   return NPU_CUSTOM_OP(npu_lstm_cell, "npu_lstm_cell", "").call(input, w_ih, w_hh, h, c, bias);
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_seq_mask(
+    const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& seq_mask, const Tensor& h,
+    const Tensor& c, bool has_biases, int64_t num_layers, double dropout, bool train, bool bidirectional,
+    bool batch_first, bool flag_seq, bool direction) {
+  return NPU_CUSTOM_OP(npu_lstm, "npu_lstm", "")
+      .call(input, weight, bias, seq_mask, h, c, has_biases, num_layers, dropout, train, bidirectional, batch_first,
+            flag_seq, direction);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_cell_backward_biases(
+    const std::optional<Tensor>& grady, const std::optional<Tensor>& gradh, const std::optional<Tensor>& gradc,
+    const Tensor& input, const Tensor& w_ih, const Tensor& w_hh, const Tensor& h, const Tensor& c,
+    const Tensor& y_output, const Tensor& h_output, const Tensor& c_output, const Tensor& i, const Tensor& j,
+    const Tensor& f, const Tensor& o, const Tensor& tanhc) {
+  const auto [dx, dw_ih, dw_hh, db, dh, dc] =
+      NPU_CUSTOM_OP(npu_lstm_cell_backward, "npu_lstm_cell_backward", "")
+          .call(grady, gradh, gradc, input, w_ih, w_hh, h, c, y_output, h_output, c_output, i, j, f, o, tanhc);
+  // Memory of their own: autograd may add to either in place.
+  return {dx, dw_ih, dw_hh, db, db.clone(), dh, dc};
+}
+
 }  // namespace at::native::npu

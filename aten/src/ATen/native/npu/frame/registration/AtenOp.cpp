@@ -257,6 +257,10 @@ class AtenKernel final : public c10::OperatorKernel {
     const OutputSpecs natural = natural_outputs(entry_, values, specs);
     check_outs(schema, values, natural, entry_.exact);
     resize_outs(schema, values, specs);
+    if (entry_.special != nullptr) {
+      if (const auto computed = entry_.special(AtenArguments(schema, values)))
+        return hand_back(op, stack, specs, *computed);
+    }
     if (lacks(entry_.ir))
       return entry_.composed != nullptr ? compose(op, stack, specs) : run_on_cpu(op, stack, entry_.ir);
 
@@ -291,6 +295,14 @@ class AtenKernel final : public c10::OperatorKernel {
     } catch (const MissingOperator& missing) {
       return run_on_cpu(op, stack, missing.ir());  // this use of it has no composition
     }
+    hand_back(op, stack, specs, computed);
+  }
+
+  // Leaves what other operators computed as this one's results.
+  static void hand_back(const c10::OperatorHandle& op, torch::jit::Stack* stack, const OutputSpecs& specs,
+                        const std::vector<Tensor>& computed) {
+    const c10::FunctionSchema& schema = op.schema();
+    const c10::IValue* values = stack->data() + (stack->size() - schema.arguments().size());
     std::vector<c10::IValue> results;
     size_t k = 0;
     const auto next = [&] {

@@ -54,6 +54,7 @@ using OutputRule = OutputSpecs (*)(const AtenArguments&);
 OutputSpecs no_outputs(const AtenArguments& arguments);
 // The results (those that are not written to arguments) of other operators, where the device lacks this one.
 using Composition = std::vector<Tensor> (*)(const AtenArguments&);
+using SpecialCase = std::optional<std::vector<Tensor>> (*)(const AtenArguments&);
 // Throws for arguments that the CPU's kernel refuses and upstream's meta kernel does not.
 using ArgumentCheck = void (*)(const AtenArguments&);
 
@@ -69,6 +70,7 @@ struct AtenEntry {
   ArgumentCheck check = nullptr;
   DtypeMask wide = 0;              // dtypes of tensors that are computed with in a wider one (widened())
   Composition composed = nullptr;  // nullptr: the CPU's kernel
+  SpecialCase special = nullptr;   // nullptr: the IR operator has right results for all arguments
   DtypeMask refused = 0;           // dtypes of the first tensor that the simulated device's kernel refuses
 };
 

@@ -194,6 +194,14 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch
   run_on_cpu(op, stack, c10::DispatchKey::CPU);
 }
 
+// Composites of upstream's that read their operands on the host, whatever device they are on: the process would end.
+void read_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(fallback_enabled(), "Could not run '", c10::toString(op.operator_name()),
+                              "' with arguments from the 'npu' backend: it reads its operands on the host, and "
+                              "NPU_FALLBACK=0 forbids the CPU.");
+  run_on_cpu(op, stack, c10::DispatchKey::CPU);
+}
+
 // Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
 [[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
@@ -226,6 +234,14 @@ void reset_fallback_stats() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   if (fallback_enabled()) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name :
+       {"_reshape_from_tensor", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_sobol_engine_ff_",
+        "_sobol_engine_initialize_state_", "_sobol_engine_scramble_", "range.out_"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&read_on_host>());
+  }
 }
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
