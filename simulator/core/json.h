@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Json {
   enum class Kind { Null, Boolean, Number, Text, List, Object };
@@ -15,7 +15,8 @@ struct Json {
   double number = 0;
   std::string text;
   std::vector<Json> items;
-  std::vector<std::pair<std::string, Json>> members;
+  struct Member;
+  std::vector<Member> members;
   int line = 1;  // where it begins, from 1
 
   // The member of that name, or nullptr.
@@ -23,8 +24,13 @@ struct Json {
   const char* kind_name() const;
 };
 
+struct Json::Member {
+  std::string first;
+  Json second;
+};
+
 // Reads a whole file. Throws Error(ACL_ERROR_INVALID_FILE) when it cannot be read, Error(ACL_ERROR_PARSE_FILE) with
 // "file:line:column: what was expected" when it is not JSON.
 Json read_json_file(const std::string& path);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -20,7 +20,7 @@
 #include "core/thread_local.h"
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 namespace detail {
 
@@ -68,4 +68,4 @@ class LaunchScope {
 // How many compiled operators are in memory, those included that wait to be freed.
 uint64_t compiled_ops();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

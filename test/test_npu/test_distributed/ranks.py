@@ -1,4 +1,4 @@
-"""Runs a function on several ranks, each a process of its own with a simulated device, and compares what they return."""
+"""Runs a function on several ranks, each a process with a simulated device of its own; compares what they return."""
 
 import os
 import pickle
@@ -48,9 +48,7 @@ def run(path, function, size, *args, group=True, timeout=60, env=None, codes=Non
     Raises RankError with the output of what failed; nothing outlives the call.
     """
     with tempfile.TemporaryDirectory() as folder:
-        program = textwrap.dedent(_PROGRAM).format(
-            here=str(HERE), tests=str(HERE.parent), group=group, timeout=timeout
-        )
+        program = textwrap.dedent(_PROGRAM).format(here=str(HERE), tests=str(HERE.parent), group=group, timeout=timeout)
         ranks = []
         for rank in range(size):
             variables = dict(os.environ, ASCEND_SIM_DEVICE_COUNT=str(size), OMP_NUM_THREADS="1")

@@ -1,4 +1,4 @@
-"""Every collective of the hccl back end, for every dtype and reduction: each rank compares with what the inputs of all give."""
+"""Every collective of the hccl back end, every dtype and reduction, compared with what all ranks' inputs give."""
 
 import os
 import unittest
@@ -370,9 +370,7 @@ class TestCollectives(unittest.TestCase):
                 )
 
     def test_ipv6(self):
-        ranks.run(
-            __file__, "uneven", 2, env=lambda rank: {"ASCEND_SIM_HOST": str(rank), "HCCL_IF_IP": "::1"}
-        )
+        ranks.run(__file__, "uneven", 2, env=lambda rank: {"ASCEND_SIM_HOST": str(rank), "HCCL_IF_IP": "::1"})
 
 
 def free_port():

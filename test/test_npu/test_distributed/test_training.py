@@ -1,6 +1,7 @@
 """Training on several ranks: DistributedDataParallel gives what one device gives, and its options work."""
 
 import unittest
+from functools import partial
 
 import ranks
 import torch.distributed as dist
@@ -53,11 +54,16 @@ def together(values):
 
 def data_parallel(rank, size):
     expected = one_device()
-    for options in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"bucket_cap_mb": 0.01},
-                    {"find_unused_parameters": True}):
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True},
+        {"static_graph": True},
+        {"bucket_cap_mb": 0.01},
+        {"find_unused_parameters": True},
+    ):
         net = DistributedDataParallel(make_net().npu(), device_ids=[rank], **options)
         actual = together(losses(net, share_of(rank, size)))
-        torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3, msg=lambda text: f"{options}: {text}")
+        torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3, msg=partial("{}: {}".format, options))
     # Normalised over all ranks: the batch of one device.
     net = nn.SyncBatchNorm.convert_sync_batchnorm(make_net(norm=True)).npu()
     net = DistributedDataParallel(net, device_ids=[rank])
