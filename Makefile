@@ -1,9 +1,9 @@
 # The targets that the guides name; build.sh does the work.
-.PHONY: all wheel develop test train clean distclean
+.PHONY: all wheel develop test check check-native train clean distclean
 
 all: wheel
 
-wheel develop test train clean:
+wheel develop test check check-native train clean:
 	bash build.sh $@
 
 # Also the virtual environment and the downloads.

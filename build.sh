@@ -6,12 +6,15 @@ cd "$ROOT"
 
 usage() {
   cat <<'TEXT'
-Usage: bash build.sh [wheel|develop|train|test|clean] [options] [arguments for train or test]
+Usage: bash build.sh [wheel|develop|train|test|check|check-native|clean] [options] [arguments for a program]
 
   wheel     (default) build dist/torch-2.13.0+ascend-*.whl and install it into .venv
   develop   lay the fork into .venv as links: an edited Python file needs no build
   train     what is missing of the above, then ResNet-50 on real images on npu:0 (examples/imagenet/main.py)
   test      what is missing of the above, then the tests (pytest)
+  check     what is missing of the above, then lint: ruff, clang-format, mypy, clang-tidy (tools/lint.py; or some by name)
+  check-native  C++ tests and a shard of the Python ones; SANITIZE=thread or SANITIZE=address,undefined instruments
+                the device layer and the simulator first (an argument is a --gtest_filter)
   clean     remove what was built; downloads and .venv stay
 
   --python=3.11        the Python to build for (3.11 is the one that the base wheel is for)
@@ -32,21 +35,21 @@ fail() { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
 
 command=wheel
 case "${1:-}" in
-  wheel | develop | train | test | clean) command=$1; shift ;;
+  wheel | develop | train | test | check | check-native | clean) command=$1; shift ;;
 esac
 PY_VERSION=3.11
 passed=()
 while (($#)); do
   case "$1" in
     --help | -h)
-      # After train or test, the other program's help is meant.
-      if [[ $command == train || $command == test ]]; then passed+=("$1"); else usage; exit 0; fi ;;
+      # After train, test or check, the other program's help is meant.
+      if [[ $command == train || $command == test || $command == check ]]; then passed+=("$1"); else usage; exit 0; fi ;;
     --python=*) PY_VERSION=${1#--python=} ;;
     --python) PY_VERSION=${2:?--python needs a version}; shift ;;
     --base-wheel=*) BASE_WHEEL=${1#--base-wheel=} ;;
     --base-wheel) BASE_WHEEL=${2:?--base-wheel needs a file}; shift ;;
     *)
-      [[ $command == train || $command == test ]] || fail "unknown argument '$1' (see bash build.sh --help)"
+      [[ $command == train || $command == test || $command == check* ]] || fail "unknown argument '$1' (see bash build.sh --help)"
       passed+=("$1") ;;
   esac
   shift
@@ -142,7 +145,15 @@ case "$command" in
     stage "testing"
     ((${#passed[@]})) || passed=(test/test_npu)
     exec "$VENV/bin/python" -m pytest -q "${passed[@]}" ;;
+  check)
+    ensure
+    requirements plain requirements-dev.txt
+    exec "$VENV/bin/python" -m tools.lint "${passed[@]}" ;;
+  check-native)
+    ensure
+    requirements plain requirements-dev.txt
+    exec "$VENV/bin/python" -m tools.setup_helpers.check_native "${passed[@]}" ;;
   clean)
-    rm -rf "$BUILD/base" "$BUILD/base.stamp" "$BUILD/release" "$BUILD/debug" "${DIST_DIR:-dist}"
+    rm -rf "$BUILD/base" "$BUILD/base.stamp" "$BUILD/release" "$BUILD/debug" "$BUILD"/sanitize-* "${DIST_DIR:-dist}"
     stage "clean" ;;
 esac

@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import sys
+from typing import Any
 
 _SMI = "read from nvidia-smi's library; `npu-smi info` shows it for Ascend"
 _CUDA_RUNTIME = "the CUDA run-time library as a module; AscendCL errors are raised as torch.AcceleratorError"
@@ -93,7 +94,7 @@ def public_names() -> list[str]:
 def compare() -> dict:
     """Return ``present`` (list), ``not_applicable`` (name to reason) and ``unexplained`` (list)."""
     npu = importlib.import_module("torch.npu")
-    result = {"present": [], "not_applicable": {}, "unexplained": []}
+    result: dict[str, Any] = {"present": [], "not_applicable": {}, "unexplained": []}
     for name in public_names():
         module_name, _, leaf = name.rpartition(".")
         owner = getattr(npu, module_name, None) if module_name else npu

@@ -109,14 +109,22 @@ def kernel(operator: Operator) -> str:
     """<Name>Kernel.cpp of an operator of the fork's own."""
     if any(a.kind == "ints" for a in operator.others) and operator.backward:
         raise CannotWrite("--backward: arguments that are lists are beyond this tool; write the gradient by hand")
-    includes = ["ATen/native/npu/frame/command/DeviceOf.h", "ATen/native/npu/frame/command/OpCommand.h", "NPUCustomFunctions.h"]
+    includes = [
+        "ATen/native/npu/frame/command/DeviceOf.h",
+        "ATen/native/npu/frame/command/OpCommand.h",
+        "NPUCustomFunctions.h",
+    ]
     includes.append("ATen/ops/empty.h" if operator.reduces or len(operator.tensors) > 1 else "ATen/ops/empty_like.h")
     if operator.reduces:
         includes.append("ATen/native/ReduceOpsUtils.h")
     elif len(operator.tensors) > 1:
         includes.append("ATen/ExpandUtils.h")
     if operator.backward:
-        includes += ["ATen/ATen.h", "ATen/core/LegacyTypeDispatch.h", "ATen/native/npu/frame/registration/CustomAutograd.h"]
+        includes += [
+            "ATen/ATen.h",
+            "ATen/core/LegacyTypeDispatch.h",
+            "ATen/native/npu/frame/registration/CustomAutograd.h",
+        ]
     lines = [
         f"// torch.{operator.base}: {operator.reference}",
         "",

@@ -121,7 +121,7 @@ def collect(old: dict | None = None, measured: dict | None = None) -> dict:
     old = old or {}
     dtypes = measured["dtypes"] if measured else {n: o.get("dtypes") for n, o in old.get("ops", {}).items()}
     apis = measured["apis"] if measured else old.get("apis", {})
-    grouped = collections.defaultdict(dict)
+    grouped: dict[str, dict] = collections.defaultdict(dict)
     for name, found in levels.items():
         base, _, overload = name.partition(".")
         grouped[base][overload or "default"] = found
@@ -255,7 +255,9 @@ def report_profile(path: str, content: dict) -> int:
     if not names:
         print(f"{path}: no operator names found", file=sys.stderr)
         return 2
-    poor, unknown, other = [], [], []
+    poor: list = []
+    unknown: list = []
+    other: list = []
     for name in names:
         level = judge(name, content)
         if level in HINTS:

@@ -130,7 +130,7 @@ def outcome(func, args, kwargs, main, dtype, device) -> str:
 
 def measure(calls) -> dict[torch.dtype, set[tuple[str, str]]]:
     """For each dtype of the first tensor what came of calls with it on the CPU and on npu."""
-    found = {dtype: set() for dtype in DTYPES}
+    found: dict[torch.dtype, set[tuple[str, str]]] = {dtype: set() for dtype in DTYPES}
     for func, args, kwargs in calls:
         tensors = [t for t in pytree.tree_leaves((args, kwargs)) if is_tensor(t)]
         if not tensors or all(t.numel() == 0 for t in tensors):
@@ -142,8 +142,8 @@ def measure(calls) -> dict[torch.dtype, set[tuple[str, str]]]:
                 continue
         for dtype in DTYPES:
             with contextlib.suppress(Unsuited):
-                results = [outcome(func, args, kwargs, main, dtype, device) for device in ("cpu", "npu")]
-                found[dtype].add(tuple(results))
+                cpu, npu = (outcome(func, args, kwargs, main, dtype, device) for device in ("cpu", "npu"))
+                found[dtype].add((cpu, npu))
     return found
 
 
@@ -209,8 +209,8 @@ def text(refusals: dict[str, list[str]]) -> str:
     for name, dtypes in refusals.items():
         groups[tuple(dtypes)].append(name)
     lines = [HEADER + "refused:"]
-    for dtypes, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item)):
-        lines += [f"- dtypes: [{', '.join(dtypes)}]", "  funcs:"]
+    for kinds, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item)):
+        lines += [f"- dtypes: [{', '.join(kinds)}]", "  funcs:"]
         lines += [f"  - {name}" for name in sorted(names)]
     return "\n".join(lines) + "\n"
 

@@ -281,7 +281,7 @@ def _group_norm(op: torch._ops.OpOverload, place: int, upstream: Callable) -> Ca
 
 
 def _convolved(image: torch.Tensor, weight: torch.Tensor, *results: torch.Tensor | None) -> tuple:
-    r"""The results of a convolution laid out by its operands; one dimension is two of which the first has one element."""
+    r"""The results of a convolution laid out by its operands; one dimension is two, the first of one element."""
     if image.dim() != 3:
         memory_format = conv_memory_format(image, weight)
         return tuple(_formatted(t, memory_format) for t in results)

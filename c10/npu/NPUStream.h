@@ -48,9 +48,7 @@ class C10_NPU_API NPUStream {
   aclrtStream stream() const { return C10_LIKELY(stream_.id() == 0) ? nullptr : stream_slow(); }
   Stream unwrap() const { return stream_; }
 
-  struct c10::StreamData3 pack3() const {
-    return stream_.pack3();
-  }
+  struct c10::StreamData3 pack3() const { return stream_.pack3(); }
   static NPUStream unpack3(StreamId stream_id, DeviceIndex device_index, DeviceType device_type) {
     return NPUStream(Stream::unpack3(stream_id, device_index, device_type));
   }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // What the device says it is.
 inline constexpr const char* kSocName = "Ascend910B_sim";
@@ -34,4 +34,4 @@ const Config& config();
 // Throws Error(ACL_ERROR_INVALID_PARAM) with the variable and what it may be, if the environment is refused.
 void check_config();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

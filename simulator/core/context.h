@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 struct Stream;
@@ -28,4 +28,4 @@ Context& create_context(int logical_id);
 void destroy_context(aclrtContext handle);
 void set_current_context(aclrtContext handle);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -319,8 +319,8 @@ bool Device::unmap(void* pointer) {
       in_window(pointer) ? reserved_.find(static_cast<size_t>(static_cast<char*>(pointer) - window_)) : reserved_.end();
   if (found == reserved_.end() || !found->second.mapped) return false;
   shrinks_.fetch_add(1, std::memory_order_acq_rel);
-  ::mmap(alias(pointer), found->second.mapped_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
-         -1, 0);
+  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+  if (::mmap(alias(pointer), found->second.mapped_size, PROT_NONE, kReserved, -1, 0) == MAP_FAILED) return false;
   found->second.mapped = false;
   if (found->second.size == 0) reserved_.erase(found);
   return true;

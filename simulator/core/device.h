@@ -18,7 +18,7 @@
 
 #include "core/ranges.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Context;
 struct Stream;
@@ -119,4 +119,4 @@ int device_count();
 // The device an alias address lies in, or nullptr.
 Device* device_of_alias(const void* alias);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -3,7 +3,6 @@
 #include "core/guard.h"
 #include "core/log.h"
 
-#include <cstdarg>
 #include <cstdio>
 #include <new>
 
@@ -90,18 +89,6 @@ std::string error_name(aclError code) {
     default:
       return "error " + std::to_string(code);
   }
-}
-
-std::string format(const char* pattern, ...) {
-  va_list args, again;
-  va_start(args, pattern);
-  va_copy(again, args);
-  const int length = std::vsnprintf(nullptr, 0, pattern, args);
-  va_end(args);
-  std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
-  if (length > 0) std::vsnprintf(text.data(), text.size() + 1, pattern, again);
-  va_end(again);
-  return text;
 }
 
 aclError detail::caught(const char* function) {

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "format.h"
+
 namespace acl_sim {
 
 class Error : public std::runtime_error {
@@ -25,7 +27,5 @@ aclError last_error(bool clear);
 
 // "ACL_ERROR_RT_MEMORY_ALLOCATION"-like name of a code, or its number.
 std::string error_name(aclError code);
-
-std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace acl_sim

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Stream;
 
@@ -43,4 +43,4 @@ Event* create_event(uint32_t flags);
 Event& event_of(aclrtEvent handle);
 void release_event(Event* event);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

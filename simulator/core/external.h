@@ -8,7 +8,7 @@
 
 #include "core/task.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Stream;
 
@@ -16,4 +16,4 @@ struct Stream;
 bool run_external(ExternalWork& work, Stream& stream, const Task& task) noexcept;
 void drop_external(ExternalWork& work) noexcept;
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -13,7 +13,7 @@
 
 #include "core/task.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 
@@ -40,4 +40,4 @@ inline bool malloc_fails() {
   return detail::faults_armed.load(std::memory_order_relaxed) != 0 && detail::fault_malloc();
 }
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -6,7 +6,7 @@
 
 #include "core/thread_local.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // T has a member `T* next_free`.
 template <class T>
@@ -78,4 +78,4 @@ class FreeList {
   static inline SIM_THREAD_LOCAL int count_ = 0;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

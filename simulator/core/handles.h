@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // T has a public `std::atomic<bool> alive`, set while a caller may use the handle.
 template <class T, size_t kMost>
@@ -67,4 +67,4 @@ class HandlePool {
   std::atomic<size_t> made_{0};
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Json {
   enum class Kind { Null, Boolean, Number, Text, List, Object };
@@ -16,12 +16,18 @@ struct Json {
   double number = 0;
   std::string text;
   std::vector<Json> items;
-  std::vector<std::pair<std::string, Json>> members;
+  struct Member;
+  std::vector<Member> members;
   int line = 1;  // where it begins, from 1
 
   // The member of that name, or nullptr.
   const Json* find(const std::string& name) const;
   const char* kind_name() const;
+};
+
+struct Json::Member {
+  std::string first;
+  Json second;
 };
 
 // Reads a whole file. Throws Error(ACL_ERROR_INVALID_FILE) when it cannot be read, Error(ACL_ERROR_PARSE_FILE) with
@@ -31,4 +37,4 @@ Json read_json_file(const std::string& path);
 // The text as a JSON string, in quotes.
 std::string json_text(std::string_view text);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

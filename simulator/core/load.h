@@ -10,9 +10,9 @@
 // bound. Which thread runs an operator, and how long it looks for work, is all that depends on it: the number of
 // threads of a team does not, since results may.
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // As of the last look at /proc/stat, a fifth of a second ago at most while somebody asks. Costs a clock's reading.
 bool machine_is_busy();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

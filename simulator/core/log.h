@@ -8,7 +8,7 @@
 #include <atomic>
 #include <string>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 enum class LogLevel { Debug = 0, Info = 1, Warning = 2, Error = 3, None = 4, Event = 5 };
 
@@ -28,4 +28,4 @@ inline bool log_enabled(LogLevel level) {
 // Writes one line; module is CANN's name for the part that speaks (ASCENDCL, RUNTIME, GE, APP).
 void log_line(LogLevel level, const char* module, const char* file, int line, const std::string& text);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

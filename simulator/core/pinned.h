@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Throws std::bad_alloc.
 void* pinned_malloc(size_t size);
@@ -11,4 +11,4 @@ bool pinned_free(void* pointer);
 // Whether the address lies in such memory.
 bool is_pinned(const void* address);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 namespace detail {
 extern std::atomic<bool> in_use, exiting;
 }  // namespace detail
@@ -20,4 +20,4 @@ inline bool in_use() { return detail::in_use.load(std::memory_order_relaxed); }
 inline bool exiting() { return detail::exiting.load(std::memory_order_seq_cst); }
 bool forked_in_use();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -14,7 +14,7 @@ struct rtExceptionInfo {
   uint32_t retcode;
 };
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Stream;
 
@@ -26,4 +26,4 @@ void unsubscribe(uint64_t thread, Stream& stream);
 // The thread's side: runs one callback, or gives ACL's code if none came within timeout_ms (-1: any time).
 aclError process_report(int32_t timeout_ms);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -6,7 +6,7 @@
 
 #include "core/thread_local.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Stamp {
  public:
@@ -24,4 +24,4 @@ class Stamp {
   static inline SIM_THREAD_LOCAL uint64_t next_ = 0, end_ = 0;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -5,13 +5,12 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/event.h"
+#include "core/executor.h"
 #include "core/external.h"
 #include "core/load.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/report.h"
-#include "exec/running/run.h"
-#include "exec/running/scratch.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -228,7 +227,9 @@ void Stream::complete(uint64_t id) {
 inline void Stream::tell_waiters() {
   if (__builtin_expect(waiters_.load(std::memory_order_seq_cst) > 0, 0)) {
     // A waiter between its last look and its sleep holds the mutex.
-    { std::lock_guard<std::mutex> lock(mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+    }
     done_.notify_all();
   }
 }

@@ -33,7 +33,7 @@
 #include "core/task.h"
 #include "core/task_ring.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 struct Context;
@@ -164,4 +164,4 @@ void copy_now(void* to, const void* from, size_t bytes);
 // Threads that the device of the calling worker may use; set on the worker before each large task.
 void set_team_for_task();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

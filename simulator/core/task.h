@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct CompiledOp;
 struct DumpTicket;
@@ -92,4 +92,4 @@ struct Task {
 };
 static_assert(std::is_trivially_copyable_v<Task>);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

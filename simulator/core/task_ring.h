@@ -11,7 +11,7 @@
 
 #include "core/task.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class TaskRing {
  public:
@@ -56,4 +56,4 @@ class TaskRing {
   std::atomic<Slot*> slots_{nullptr};
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -1,9 +1,9 @@
 #pragma once
 // What aclInit tells the dump interface.
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // aclInit's file asked for a dump, so aclmdlInitDump is refused from now on.
 void dump_is_of_init();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -3,10 +3,10 @@
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/executor.h"
 #include "core/fault.h"
 #include "core/process.h"
 #include "core/stream.h"
-#include "exec/running/run.h"
 #include "sim_api.h"
 
 #include <cerrno>
@@ -29,7 +29,7 @@ Device& owner_of(const void* pointer, size_t size) {
 }
 
 aclsimMemory describe(const Device& on, const void* pointer) {
-  struct stat file {};
+  struct stat file{};
   if (::fstat(on.file(), &file) != 0)
     throw Error(ACL_ERROR_RT_IPC_ERROR, format("the file of device %d: %s", on.id, std::strerror(errno)));
   const auto bytes = static_cast<uint64_t>(file.st_size);

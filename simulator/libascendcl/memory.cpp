@@ -3,11 +3,11 @@
 #include "core/context.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/executor.h"
 #include "core/fault.h"
 #include "core/peers.h"
 #include "core/pinned.h"
 #include "core/stream.h"
-#include "exec/running/run.h"
 #include "sim_api.h"
 
 #include <cstring>

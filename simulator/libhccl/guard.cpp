@@ -3,7 +3,6 @@
 #include <acl/acl.h>
 #include <acl/acl_simulator_extension.h>
 
-#include <cstdarg>
 #include <cstdio>
 #include <iterator>
 #include <new>
@@ -11,18 +10,6 @@
 #include "acl_functions.h"
 
 namespace hccl_sim {
-
-std::string format(const char* pattern, ...) {
-  va_list args, again;
-  va_start(args, pattern);
-  va_copy(again, args);
-  const int length = std::vsnprintf(nullptr, 0, pattern, args);
-  va_end(args);
-  std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
-  if (length > 0) std::vsnprintf(text.data(), text.size() + 1, pattern, again);
-  va_end(again);
-  return text;
-}
 
 const char* code_name(HcclResult code) {
   static const char* const names[] = {"HCCL_SUCCESS",

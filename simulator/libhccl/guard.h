@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/format.h"
+
 namespace hccl_sim {
 
 class Error : public std::runtime_error {
@@ -15,7 +17,7 @@ class Error : public std::runtime_error {
   HcclResult code;
 };
 
-std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+using acl_sim::format;
 const char* code_name(HcclResult code);
 
 namespace detail {

@@ -1,5 +1,5 @@
-"""CANN as its releases have it, without one: libraries under CANN's names that export a part of the interface and have the
-simulator do the work, so that the host takes them for a card."""
+"""CANN as its releases have it, without one: libraries under CANN's names that export a part of the interface and have
+the simulator do the work, so that the host takes them for a card."""
 
 import shutil
 import subprocess

@@ -1,5 +1,6 @@
-"""A device with those operators only that CANN documents (ASCEND_SIM_OPERATORS=cann), and a CANN that the simulator stands
-behind: nothing of the simulator's own is sent to it, what has another composition takes that, the rest runs on the CPU."""
+"""A device with those operators only that CANN documents (ASCEND_SIM_OPERATORS=cann), and a CANN that the simulator
+stands behind: nothing of the simulator's own is sent to it, what has another composition takes that, the rest runs on
+the CPU."""
 
 import os
 import re

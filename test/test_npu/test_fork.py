@@ -84,7 +84,7 @@ class TestAutoload(TestCase):
 import sys, torch
 assert torch.device("npu").type == "npu" and hasattr(torch, "npu")
 loaded = {n for n in sys.modules if n.startswith("torch.npu.")}
-assert loaded == {f"torch.npu.{n}" for n in ("_C", "_custom_ops", "_distributed", "_utils")}, loaded  # the rest comes when it is used
+assert loaded == {f"torch.npu.{n}" for n in ("_C", "_custom_ops", "_distributed", "_utils")}, loaded  # the rest later
 with open("/proc/self/maps") as maps:
     assert "libascendcl" not in maps.read()
 """

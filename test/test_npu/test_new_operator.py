@@ -159,7 +159,13 @@ class NewOperatorTest(unittest.TestCase):
             (r"return one new tensor", "npu_cube", "--schema=(Tensor self) -> (Tensor, Tensor)"),
             (r"beyond this tool", "npu_cube", "--schema=(Tensor self, str mode) -> Tensor"),
             (r"--schema is for operators of the fork's own", "exp", schema),
-            (r"--family custom: the families are activation, ", "npu_root", "--ir=Sqrt", "--reference=self", "--family=custom"),
+            (
+                r"--family custom: the families are activation, ",
+                "npu_root",
+                "--ir=Sqrt",
+                "--reference=self",
+                "--family=custom",
+            ),
             (r"--family ../x: the families are ", "npu_root", "--ir=Sqrt", "--reference=self", "--family=../x"),
             (r"no operator nope\. An", "nope"),
         ]

@@ -213,8 +213,7 @@ class TestSerializationAndModules(Behaviours):
 
 class TestRandomNumbers(Behaviours):
     def test_rng_checkpoint_device_type(self):
-        from torch.utils.checkpoint import _infer_device_type as infer
-        from torch.utils.checkpoint import get_device_states
+        from torch.utils.checkpoint import _infer_device_type as infer, get_device_states
 
         meta, npu = torch.ones(2, device="meta"), torch.ones(2, device=DEVICE)
         self.assertEqual((infer(meta, npu), infer(npu, meta)), ("npu", "npu"))

@@ -19,6 +19,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -90,8 +91,8 @@ def parse_argument(text: str, where: str) -> Argument:
     return Argument(match[1].strip(), match[2], match[3])
 
 
-def parse_function(entry: object, library: str, header: str, on_cann: bool) -> Function:
-    fields = {"proto": entry} if isinstance(entry, str) else dict(entry)
+def parse_function(entry: str | dict[str, Any], library: str, header: str, on_cann: bool) -> Function:
+    fields: dict[str, Any] = {"proto": entry} if isinstance(entry, str) else dict(entry)
     proto = fields.pop("proto", None)
     if not isinstance(proto, str):
         raise ValueError(f"{header}: entry {entry!r} has no prototype")
@@ -156,7 +157,7 @@ def all_names(path: Path = TABLE) -> list[str]:
     table = yaml.safe_load(path.read_text())
     entries = [e for g in table["groups"] for e in g["functions"]]
     protos = [e if isinstance(e, str) else e["proto"] for e in entries]
-    return [re.search(r"(\w+)\s*\(", p)[1] for p in protos]
+    return [match[1] for p in protos if (match := re.search(r"(\w+)\s*\(", p))]
 
 
 def make_functions_header(functions: list[Function]) -> str:
@@ -283,7 +284,7 @@ def make_sim_entry(functions: list[Function]) -> str:
 
 
 def not_on_a_card(path: Path = IR_FACTS) -> list[str]:
-    """The IR types that a card refuses: the simulator's own, and CANN's that are issued otherwise than CANN has them."""
+    """The IR types that a card refuses: the simulator's own, and CANN's that are issued in another form than CANN's."""
     facts = yaml.safe_load(path.read_text())
     return sorted({t for group in facts["simulator_only"] for t in group["types"]} | set(facts["deviations"]))
 

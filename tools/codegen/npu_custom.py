@@ -147,7 +147,7 @@ def emit_custom_registrations(ops: list[CustomOp], header: str) -> str:
         "namespace {",
         "namespace checked {",
         "",
-        *[line for op in ops if checks.get(op.name) for line in op.checked(checks[op.name])],
+        *[line for op in ops if (check := checks.get(op.name)) for line in op.checked(check)],
         "",
         "}  // namespace checked",
         "}  // namespace",

@@ -66,7 +66,7 @@ def _mapping(loader: _LineLoader, node: yaml.MappingNode) -> dict[str, Any]:
         if key.value in lines:
             raise EntryError(f"{loader.name}:{key.start_mark.line + 1}: {key.value} is listed twice")
         lines[key.value] = key.start_mark.line + 1
-    result = loader.construct_mapping(node, deep=True)
+    result: dict[str, Any] = loader.construct_mapping(node, deep=True)  # type: ignore[assignment]
     result["__line__"] = node.start_mark.line + 1
     result["__lines__"] = lines
     return result
@@ -292,7 +292,7 @@ class _Reader:
             unknown = [k for k in item if not k.startswith("__") and k not in CASE_KEYS]
             if unknown:
                 raise fail(f"unknown key `{unknown[0]}` in a case of `ir`", "ir")
-            attrs = item.get("attrs", default_attrs)
+            attrs: Any = item.get("attrs", default_attrs)
             attrs = {k: str(v) for k, v in attrs.items() if not k.startswith("__")}
             inputs = [str(i) for i in item.get("inputs", default_inputs)]
             composed = item.get("composed", entry.get("composed"))

@@ -13,7 +13,8 @@ from tools.setup_helpers.env import ROOT, BuildError, Switches
 Content = Path | bytes
 
 # (folder here, folder in the wheel, patterns, folders below it to leave out)
-_RULES = [
+_Rule = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+_RULES: list[_Rule] = [
     ("torch", "torch", ("*.py", "*.pyi", "*.json", "*.yaml"), ("torch/csrc",)),
     ("third_party/torch_npu", "torch_npu", ("*.py", "*.pyi"), ()),
     ("third_party/apex", "apex", ("*.py", "*.pyi"), ()),
@@ -23,15 +24,22 @@ _RULES = [
     ("third_party/acl/inc", "torch/include", ("*.h",), ()),
     ("third_party/hccl/inc", "torch/include", ("*.h",), ()),
     # What a library of custom operators for the simulator includes.
-    ("simulator", "torch/include/simulator", ("custom_op.h", "exec/definition/op.h", "core/error.h"), ()),
+    (
+        "simulator",
+        "torch/include/simulator",
+        ("custom_op.h", "exec/definition/op.h", "core/error.h", "core/format.h"),
+        (),
+    ),
     ("tools/ms_fmk_transplt", "torch/tools/ms_fmk_transplt", ("ms_fmk_transplt.py", "transplant/*"), ()),
     ("aten/src/ATen/native/npu", "torchgen/packaged/ATen/native/npu", ("*.yaml",), ()),
 ]
 # Only where the switch is on.
-_SWITCHED = [("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py", "*.json", "*.yaml"), ()))]
+_SWITCHED: list[tuple[str, _Rule]] = [
+    ("BUILD_TEST", ("test/test_npu", "torch/test/test_npu", ("*.py", "*.json", "*.yaml"), ()))
+]
 # The operator dump is Python alone: a build without NPU (for GPU hosts) has it, too. The comparer lies where the guides
 # look for it, tools/operator_cmp/compare.
-_DUMP_RULES = [
+_DUMP_RULES: list[_Rule] = [
     ("torch/utils/dumper", "torch/utils/dumper", ("*.py",), ()),
     ("tools/msaccucmp", "torch/tools/operator_cmp/compare", ("*.py",), ()),
 ]
@@ -59,7 +67,7 @@ def collect(switches: Switches, base: Path, libraries: Path | None, root: Path =
     Raises BuildError when a file here would replace an upstream file whole: such a change is a graft.
     """
     files: dict[str, Content] = {}
-    rules = list(_DUMP_RULES) if switches["USE_DUMP"] else []
+    rules: list[_Rule] = list(_DUMP_RULES) if switches["USE_DUMP"] else []
     if rules and (script := root / "tools/msaccucmp/msaccucmp.py").is_file():
         files["torch/tools/operator_cmp/compare/msaccucmp.pyc"] = compiled(script)
     if switches["USE_NPU"]:
@@ -77,6 +85,6 @@ def collect(switches: Switches, base: Path, libraries: Path | None, root: Path =
             files[path.relative_to(libraries).as_posix()] = path
     for name, content in files.items():
         if (base / name).exists():
-            raise BuildError(f"{content} would replace upstream's {name}; make the change a graft (tools/fork/grafts)")
+            raise BuildError(f"{content!s} would replace upstream's {name}: make it a graft (tools/fork/grafts)")
     files.update(grafts.grafted_files(base, switches))
     return dict(sorted(files.items()))

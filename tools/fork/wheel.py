@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.fork import base as base_tree
 from tools.fork.develop import installed_note, site_packages
 from tools.fork.metadata import BUILD_NOTE, DIST_INFO, digest, own_metadata, place_in_wheel, read_bytes, record_hash
-from tools.fork.overlay import collect
+from tools.fork.overlay import Content, collect
 from tools.setup_helpers.env import VERSION, Switches, dist_dir, wheel_tag
 
 _TIME = (2025, 1, 1, 0, 0, 0)  # one time for all entries of ours, so that equal inputs give equal wheels
@@ -28,7 +28,8 @@ class RawCopyZip(zipfile.ZipFile):
 
     def copy_entry(self, source: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> None:
         """Appends `entry` of `source` under `name`."""
-        stream = source.fp
+        stream, out = source.fp, self.fp
+        assert stream is not None and out is not None, "both are open"
         stream.seek(entry.header_offset)
         header = _LOCAL_HEADER.unpack(stream.read(_LOCAL_HEADER.size))
         stream.seek(header[9] + header[10], 1)  # the local name and extra field, which may differ from the directory's
@@ -36,19 +37,19 @@ class RawCopyZip(zipfile.ZipFile):
         new.filename = new.orig_filename = name
         new.flag_bits &= ~0x08  # the sizes are in the header, no descriptor follows
         new.extra = b""
-        self.fp.seek(self.start_dir)
-        new.header_offset = self.fp.tell()
-        self.fp.write(new.FileHeader(zip64=False))
+        out.seek(self.start_dir)
+        new.header_offset = out.tell()
+        out.write(new.FileHeader(zip64=False))
         left = new.compress_size
         while left:
             block = stream.read(min(left, 8 << 20))
             if not block:
                 raise zipfile.BadZipFile(f"{source.filename} ends inside {entry.filename}")
-            self.fp.write(block)
+            out.write(block)
             left -= len(block)
         self.filelist.append(new)
         self.NameToInfo[name] = new
-        self.start_dir = self.fp.tell()
+        self.start_dir = out.tell()
         self._didModify = True
 
     def add(self, name: str, data: bytes, executable: bool = False) -> None:
@@ -69,8 +70,8 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
     """Writes the wheel into `folder`, unless the one that is there is made of the same inputs; returns its path."""
     source_path = base_tree.base_wheel()
     base_info = base_tree.dist_info(base)
-    files = collect(switches, base, libraries)
-    build_digest = digest(files | own_metadata(base_info, switches, "", "wheel"), base_tree.identity(source_path))
+    files: dict[str, Content] = collect(switches, base, libraries)
+    build_digest = digest({**files, **own_metadata(base_info, switches, "", "wheel")}, base_tree.identity(source_path))
     target = folder / wheel_name()
     if (note := _note(target)) and note["digest"] == build_digest:
         return target
@@ -79,7 +80,7 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
     for old in folder.glob("torch-*.whl"):
         old.unlink()
     scratch = target.with_suffix(".partial")
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     with zipfile.ZipFile(source_path) as source, RawCopyZip(scratch, "w") as out:
         old_record = source.read(f"{base_info.name}/RECORD").decode()
         old_rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(old_record))}

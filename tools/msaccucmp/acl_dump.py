@@ -17,7 +17,7 @@ import numpy as np
 
 # Numbers of DumpData's data types. bfloat16 has no numpy type: arrays of it are float32, its bytes are uint16.
 BF16 = 27
-DTYPES = {
+DTYPES: dict[int, np.dtype] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.float16),
     3: np.dtype(np.int8),
@@ -46,7 +46,12 @@ DTYPE_NAMES = {number: dtype.name for number, dtype in DTYPES.items()} | {
     36: "float8_e8m0",
 }
 # Types that numpy lacks are given as their bytes.
-_RAW_BYTES = {32: np.dtype(np.uint32), 33: np.dtype(np.uint8), 34: np.dtype(np.uint8), 35: np.dtype(np.uint8)}
+_RAW_BYTES: dict[int, np.dtype] = {
+    32: np.dtype(np.uint32),
+    33: np.dtype(np.uint8),
+    34: np.dtype(np.uint8),
+    35: np.dtype(np.uint8),
+}
 _RAW_BYTES[36] = np.dtype(np.uint8)
 
 # Numbers of ACL's formats.
@@ -157,6 +162,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _fields(data: bytes):
     """Yields (number, value): an int, or the bytes of a length-delimited field."""
+    value: int | bytes
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

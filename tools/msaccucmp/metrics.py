@@ -156,6 +156,7 @@ def _measure(a: np.ndarray, b: np.ndarray, algorithms, reasons: list) -> dict:
     counted = np.abs(b) > _EPSILON
     relative = error[counted] / np.abs(b[counted])
     norm_a, norm_b = _norm(a), _norm(b)
+    value: float | str
     found = {}
     for name in algorithms:
         if name == "CosineSimilarity":

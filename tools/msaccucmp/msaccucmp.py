@@ -178,7 +178,8 @@ def main(arguments=None) -> int:
     """Runs the command; returns the exit status."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a stand-in of whoever calls us
-            stream.reconfigure(errors="backslashreplace")  # names of files and operators may be in any script
+            # names of files and operators may be in any script
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     options = parser().parse_args(arguments)
     try:
         if options.command == "compare":

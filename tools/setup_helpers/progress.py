@@ -44,6 +44,7 @@ def run(command: list[str], interval: float = 60) -> int:
     done = total = "0"
     environment = {**os.environ, "NINJA_STATUS": _STATUS}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as ninja:
+        assert ninja.stdout is not None
         for line in _lines(ninja.stdout, interval):
             if line is None:
                 print(f"-- {done} of {total} steps after {(time.monotonic() - started) / 60:.0f} min", flush=True)

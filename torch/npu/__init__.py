@@ -11,13 +11,14 @@ import os
 import sys
 import threading
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch._utils import _LazySeedTracker
 
 import torch
 
-from . import _C  # noqa: F401  (adds torch._C._npu_*)
+from . import _C  # type: ignore[attr-defined]  # noqa: F401  (adds torch._C._npu_*)
 from ._utils import _get_device_index
 
 _initialized = False
@@ -26,8 +27,8 @@ _initialization_lock = threading.Lock()
 _queued_calls: list[tuple[Any, list[str]]] = []  # run once, when the device is initialised
 _lazy_seed_tracker = _LazySeedTracker()
 _is_in_bad_fork = torch._C._npu_isInBadFork
-_exchange_device = torch._C._npu_exchangeDevice
-_maybe_exchange_device = torch._C._npu_maybeExchangeDevice
+_exchange_device: Callable[[int], int] = torch._C._npu_exchangeDevice
+_maybe_exchange_device: Callable[[int], int] = torch._C._npu_maybeExchangeDevice
 
 has_half: bool = True
 has_magma: bool = False  # MAGMA is a CUDA library
@@ -408,6 +409,107 @@ for _kind in (*_TYPED, "Short"):
     if not _kind.startswith("Complex"):
         _LAZY_NAMES[f"{_kind}Tensor"] = "types"
 
+if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.py compares
+    from . import (
+        _gpu_trace as _gpu_trace,
+        _sanitizer as _sanitizer,
+        amp as amp,
+        autocast_utils as autocast_utils,
+        comm as comm,
+        config as config,
+        dump as dump,
+        memory as memory,
+        optim as optim,
+        options as options,
+        random as random,
+        streams as streams,
+        types as types,
+        utils as utils,
+    )
+    from .autocast_utils import (
+        get_autocast_dtype as get_autocast_dtype,
+        is_autocast_enabled as is_autocast_enabled,
+        set_autocast_dtype as set_autocast_dtype,
+        set_autocast_enabled as set_autocast_enabled,
+    )
+    from .dump import (
+        _acl_dump_active as _acl_dump_active,
+        finalize_dump as finalize_dump,
+        init_dump as init_dump,
+        set_dump as set_dump,
+    )
+    from .memory import (
+        MemPool as MemPool,
+        NPUPluggableAllocator as NPUPluggableAllocator,
+        caching_allocator_alloc as caching_allocator_alloc,
+        caching_allocator_delete as caching_allocator_delete,
+        change_current_allocator as change_current_allocator,
+        device_memory_used as device_memory_used,
+        empty_cache as empty_cache,
+        get_allocator_backend as get_allocator_backend,
+        get_per_process_memory_fraction as get_per_process_memory_fraction,
+        host_empty_cache as host_empty_cache,
+        host_memory_stats as host_memory_stats,
+        host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
+        max_memory_allocated as max_memory_allocated,
+        max_memory_cached as max_memory_cached,
+        max_memory_reserved as max_memory_reserved,
+        mem_get_info as mem_get_info,
+        memory_allocated as memory_allocated,
+        memory_cached as memory_cached,
+        memory_reserved as memory_reserved,
+        memory_snapshot as memory_snapshot,
+        memory_stats as memory_stats,
+        memory_stats_as_nested_dict as memory_stats_as_nested_dict,
+        memory_summary as memory_summary,
+        reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
+        reset_accumulated_memory_stats as reset_accumulated_memory_stats,
+        reset_max_memory_allocated as reset_max_memory_allocated,
+        reset_max_memory_cached as reset_max_memory_cached,
+        reset_peak_host_memory_stats as reset_peak_host_memory_stats,
+        reset_peak_memory_stats as reset_peak_memory_stats,
+        set_per_process_memory_fraction as set_per_process_memory_fraction,
+        use_mem_pool as use_mem_pool,
+    )
+    from .options import (
+        conv as conv,
+        disable_graph_mode as disable_graph_mode,
+        enable_graph_mode as enable_graph_mode,
+        get_option as get_option,
+        global_step_inc as global_step_inc,
+        is_graph_mode as is_graph_mode,
+        launch_graph as launch_graph,
+        matmul as matmul,
+        set_aoe as set_aoe,
+        set_compile_mode as set_compile_mode,
+        set_option as set_option,
+        set_start_fuzz_compile_step as set_start_fuzz_compile_step,
+    )
+    from .random import (
+        _get_rng_state_offset as _get_rng_state_offset,
+        _set_rng_state_offset as _set_rng_state_offset,
+        get_rng_state as get_rng_state,
+        get_rng_state_all as get_rng_state_all,
+        initial_seed as initial_seed,
+        manual_seed as manual_seed,
+        manual_seed_all as manual_seed_all,
+        seed as seed,
+        seed_all as seed_all,
+        set_rng_state as set_rng_state,
+        set_rng_state_all as set_rng_state_all,
+    )
+    from .streams import (
+        Event as Event,
+        ExternalStream as ExternalStream,
+        Stream as Stream,
+        StreamContext as StreamContext,
+        current_stream as current_stream,
+        default_stream as default_stream,
+        get_stream_from_external as get_stream_from_external,
+        set_stream as set_stream,
+        stream as stream,
+    )
+
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
@@ -457,8 +559,8 @@ def _register() -> None:
     torch._register_device_module("npu", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     # Set here, not by a graft: torch.jit, loaded before, refuses on ScriptModules what Module had by then.
-    torch.nn.Module.npu = _module_to_npu
-    torch.nn.Module.cast_weight = _module_cast_weight
+    torch.nn.Module.npu = _module_to_npu  # type: ignore[attr-defined]
+    torch.nn.Module.cast_weight = _module_cast_weight  # type: ignore[attr-defined]
 
     importlib.import_module("torch.backends.npu")  # there by its name alone, as torch.backends.cuda is
 

@@ -459,7 +459,7 @@ def _tail(row: Row) -> tuple:
 
 def markdown() -> str:
     """The table as docs/porting.md prints it."""
-    lines = []
+    lines: list[str] = []
     for section, kind, _ in _SECTIONS:
         rows = [row for row in ROWS if row.section == section]
         if lines:

@@ -46,7 +46,7 @@ COMMON = {
     "grad": "gradient of the forward operator's result",
     "b_ih": "of shape (4 * hidden), or None; added to the bias b_hh",
     "b_hh": "of shape (4 * hidden), or None",
-    "customize_dtype": "number of the dtype whose block is taken, such as 3 (int32): eight columns in FRACTAL_NZ; or None",
+    "customize_dtype": "number of the dtype whose block is taken, as 3 (int32): eight columns in FRACTAL_NZ; or None",
     "input_dtype": "None, or the number of the dtype of self",
     "mode": "0",
     "require_contiguous": "of no effect: the result always is",
@@ -96,7 +96,8 @@ def doc_of(name: str) -> str:
     doc = {**more, **sequence, **transformer}[name]
     packet = getattr(torch.ops.npu, name)
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
-    lines, described = [], {}
+    lines: list[str] = []
+    described: dict[str, str] = {}
     for schema in schemas:
         arguments = []
         for a in schema.arguments:

@@ -176,7 +176,7 @@ class _NpuOp:
         return getattr, (torch, self.__name__)
 
     @property
-    def __doc__(self) -> str:
+    def __doc__(self) -> str:  # type: ignore[override]
         from ._custom_op_docs import doc_of
 
         return doc_of(self.__name__)

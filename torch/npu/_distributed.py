@@ -30,10 +30,12 @@ def register() -> None:
     if not torch.distributed.is_available():
         return
     c10d = torch.distributed.distributed_c10d
-    c10d.is_hccl_available = torch.distributed.is_hccl_available = is_hccl_available
+    for module in (c10d, torch.distributed):
+        vars(module)["is_hccl_available"] = is_hccl_available
     if "USE_HCCL=0" in getattr(torch.version, "ascend_switches", ""):
         return
     group = torch._C._distributed_c10d.ProcessGroupHCCL
     group.__module__ = "torch.distributed.distributed_c10d"
-    c10d.ProcessGroupHCCL = torch.distributed.ProcessGroupHCCL = group
+    for module in (c10d, torch.distributed):
+        vars(module)["ProcessGroupHCCL"] = group
     torch.distributed.Backend.register_backend("hccl", _create, extended_api=True, devices=["npu"])

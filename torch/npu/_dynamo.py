@@ -40,8 +40,8 @@ class NPUInterface(DeviceInterface):
     get_device_properties = staticmethod(torch.npu.get_device_properties)
     get_compute_capability = staticmethod(torch.npu.get_device_capability)
     is_bf16_supported = staticmethod(torch.npu.is_bf16_supported)
-    exchange_device = staticmethod(torch.npu._exchange_device)
-    maybe_exchange_device = staticmethod(torch.npu._maybe_exchange_device)
+    exchange_device = staticmethod(torch.npu._exchange_device)  # type: ignore[assignment]
+    maybe_exchange_device = staticmethod(torch.npu._maybe_exchange_device)  # type: ignore[assignment]
     memory_allocated = staticmethod(torch.npu.memory_allocated)
 
     @staticmethod
@@ -81,10 +81,11 @@ def _rules() -> dict[str, Any]:
     from torch._dynamo import trace_rules
     from torch._dynamo.variables import SkipFunctionVariable, TorchInGraphFunctionVariable
 
-    rules = dict.fromkeys((*_CONSTANT, *_GUARDED, *_IN_GRAPH), TorchInGraphFunctionVariable)
+    rules: dict[str, Any] = dict.fromkeys((*_CONSTANT, *_GUARDED, *_IN_GRAPH), TorchInGraphFunctionVariable)
     rules.update(dict.fromkeys(_SKIPPED, SkipFunctionVariable))
     ruled = {_load(name) for name in rules}
-    for table in trace_rules.torch_name_rule_map:
+    tables: list[dict[str, Any]] = trace_rules.torch_name_rule_map  # type: ignore[assignment]
+    for table in tables:
         for name, rule in table.items():
             twin = name.removeprefix("torch.cuda.")
             if twin == name or ".py#" in name:
@@ -103,7 +104,7 @@ def drop_cuda_names() -> None:
     """
     from torch._dynamo import trace_rules
 
-    tables = trace_rules.torch_name_rule_map
+    tables: list[dict[str, Any]] = trace_rules.torch_name_rule_map  # type: ignore[assignment]
     ours = {trace_rules.load_object(name) for table in tables for name in table if name.startswith("torch.npu.")}
     for table in tables:
         for name in [name for name in table if name.startswith("torch.cuda.") and ".py#" not in name]:
@@ -142,9 +143,7 @@ def construct(tx: Any, made: Any, args: Any, kwargs: Any) -> Any:
         codegen.extend_output(create_call_function(1, False))
 
     index = graph_bytecode_inputs.register_graph_created_object(made, emit)
-    proxy = tx.output.create_proxy(
-        "call_function", graph_bytecode_inputs.get_external_object_by_index, (index,), {}
-    )
+    proxy = tx.output.create_proxy("call_function", graph_bytecode_inputs.get_external_object_by_index, (index,), {})
     set_example_value(proxy.node, made)
     kind = stream_variable() if isinstance(made, torch.Stream) else stream_variables.EventVariable
     return kind(proxy, made, index)
@@ -175,9 +174,12 @@ def _stream_context(self: Any, tx: Any, stream: Any) -> Any:
 def register() -> None:
     r"""Tell Dynamo about torch.npu's classes and functions. Called once, by torch._dynamo."""
     from torch._dynamo import trace_rules
-    from torch._dynamo.variables import TorchInGraphFunctionVariable, UserDefinedClassVariable
-    from torch._dynamo.variables import streams as stream_variables
-    from torch._dynamo.variables import torch as torch_variables
+    from torch._dynamo.variables import (
+        TorchInGraphFunctionVariable,
+        UserDefinedClassVariable,
+        streams as stream_variables,
+        torch as torch_variables,
+    )
     from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, _device_context_manager_map
 
     class NPUDeviceVariable(GenericDeviceVariable):
@@ -202,6 +204,9 @@ def register() -> None:
     trace_rules.torch_non_c_binding_in_graph_functions.update(_rules())
     drop_cuda_names()
     guarded = dict.fromkeys(getattr(torch.npu, name) for name in _GUARDED)
-    torch_variables.constant_fold_functions_need_guards.update(guarded)
-    torch_variables.constant_fold_functions.update(guarded)
-    torch_variables.constant_fold_functions.update(dict.fromkeys(getattr(torch.npu, name) for name in _CONSTANT))
+    # Declared as lists, and made dicts where they are declared.
+    constant: dict[Any, None] = torch_variables.constant_fold_functions  # type: ignore[assignment]
+    constant_with_guards: dict[Any, None] = torch_variables.constant_fold_functions_need_guards  # type: ignore[assignment]
+    constant_with_guards.update(guarded)
+    constant.update(guarded)
+    constant.update(dict.fromkeys(getattr(torch.npu, name) for name in _CONSTANT))

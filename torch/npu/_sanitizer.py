@@ -60,7 +60,7 @@ class Extent:
     @staticmethod
     def of(tensor: torch.Tensor) -> "Extent":
         item = tensor.element_size()
-        begin = tensor.storage_offset() * item
+        begin = int(tensor.storage_offset()) * item
         if tensor.numel() == 0:
             return Extent(begin, begin)
         dims = [(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1 and s != 0]
@@ -382,7 +382,7 @@ class ArgumentHandler:
             extent = Extent.of(part)
             if extent.begin == extent.end:
                 continue
-            base = torch._C._data_address(part)
+            base = torch._C._data_address(part)  # type: ignore[attr-defined]
             use = self.uses.setdefault((part.device.index, base, extent), _Use(base, extent))
             use.reads |= reads
             use.writes |= writes
@@ -450,7 +450,8 @@ class NPUSanitizerDispatchMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten.record_stream.default:
             for part in _plain_parts(args[0]):
-                self.event_handler.recorded_on_stream(torch._C._data_address(part), _trace_key(args[1]))
+                address = torch._C._data_address(part)
+                self.event_handler.recorded_on_stream(address, _trace_key(args[1]))
             return func(*args, **kwargs)
         handler = ArgumentHandler(func)
         handler.parse_inputs(args, kwargs)

@@ -23,8 +23,8 @@ def cast_weight(module: "torch.nn.Module") -> None:
         if not isinstance(weight, torch.Tensor) or weight.device.type != "npu":
             continue
         if isinstance(child, torch.nn.Linear):
-            weight.data = weight.data.npu_format_cast(_FRACTAL_NZ)
+            weight.data = torch.ops.npu.npu_format_cast(weight.data, _FRACTAL_NZ)
         elif isinstance(child, torch.nn.Conv2d) and child.groups == 1:
-            weight.data = weight.data.npu_format_cast(_FRACTAL_Z)
+            weight.data = torch.ops.npu.npu_format_cast(weight.data, _FRACTAL_Z)
         elif isinstance(child, torch.nn.Conv3d) and child.groups == 1:
-            weight.data = weight.data.npu_format_cast(_FRACTAL_Z_3D)
+            weight.data = torch.ops.npu.npu_format_cast(weight.data, _FRACTAL_Z_3D)

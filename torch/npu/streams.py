@@ -100,6 +100,9 @@ class Event(torch.Event):
         external (bool, optional): accepted for symmetry with torch.cuda, where it is about graph capture.
     """
 
+    _timing: bool | None
+    _device: torch.device | None
+
     def __new__(cls, enable_timing=None, blocking=False, interprocess=False, external=False):
         if interprocess:
             raise RuntimeError("torch.npu.Event: interprocess events are not supported on npu")
@@ -109,7 +112,7 @@ class Event(torch.Event):
         return event
 
     @property
-    def device(self) -> torch.device | None:
+    def device(self) -> torch.device | None:  # type: ignore[override]
         r"""The NPU on which the event was recorded; None before."""
         return self._device
 

@@ -25,6 +25,7 @@ import re
 import sys
 import threading
 import warnings
+from typing import Any
 
 import torch.distributed
 from torch.overrides import TorchFunctionMode
@@ -118,7 +119,7 @@ def _patch_names() -> None:
 def _take_generators() -> None:
     """There are none before the device layer is initialised."""
     if _undo_list:
-        torch.cuda.default_generators = torch.npu.default_generators
+        torch.cuda.default_generators = torch.npu.default_generators  # type: ignore[assignment]
 
 
 def _wrap(owner: object, name: str, translate) -> None:
@@ -149,9 +150,9 @@ def _backends_in(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 def _load_arguments(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """torch.load: whatever was saved from or is wanted on cuda goes to npu."""
-    args = list(args)
     at_second = len(args) > 1
     wanted = args[1] if at_second else kwargs.get("map_location")
+    new: Any
     if wanted is None:
 
         def new(storage, location):
@@ -164,17 +165,15 @@ def _load_arguments(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     else:
         new = _device(wanted)
     if at_second:
-        args[1] = new
-    else:
-        kwargs["map_location"] = new
-    return tuple(args), kwargs
+        return (args[0], new, *args[2:]), kwargs
+    return args, {**kwargs, "map_location": new}
 
 
 def _device_class(name: str) -> type:
     """torch's class of that name with npu for cuda among its arguments; instances are, and count as, the plain ones."""
     plain = getattr(torch, name)
 
-    class Meta(type(plain)):
+    class Meta(type(plain)):  # type: ignore[misc]
         def __instancecheck__(cls, instance):
             # Below the patched class, which stands for the plain one, there are the script's own.
             return isinstance(instance, plain) if cls is patched else type.__instancecheck__(cls, instance)
@@ -262,7 +261,7 @@ def _patch_functions() -> None:
     for name in _DEVICE_CLASSES:
         _patch(torch, name, _device_class(name))
     _patch(torch, "set_default_tensor_type", _default_tensor_type(torch.set_default_tensor_type))
-    _patch(torch.nn.Module, "cuda", torch.nn.Module.npu)
+    _patch(torch.nn.Module, "cuda", torch.nn.Module.npu)  # type: ignore[attr-defined]
     _patch_data_parallel()
 
 
@@ -285,7 +284,7 @@ def _patch_distributed() -> None:
 
 def _patch_threads() -> None:
     """Function modes belong to a thread: let every thread started from now on begin with ours."""
-    original = threading.Thread._bootstrap_inner
+    original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     @functools.wraps(original)
     def bootstrap(self):

@@ -9,6 +9,8 @@ import torch
 
 
 class _LegacyTensorMeta(type):
+    dtype: torch.dtype
+
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch.Tensor) and instance.device.type == "npu" and instance.dtype == cls.dtype
 

@@ -17,7 +17,7 @@
 #include "exec/definition/tensor_desc.h"
 #include "exec/layout/layout.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Frame;
 
@@ -98,4 +98,4 @@ struct Description {
 // Throws Error with ACL's code and the reason.
 std::unique_ptr<CompiledOp> compile(const Description& d, CubeRounding rounding);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -20,7 +20,7 @@
 #include "core/thread_local.h"
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 namespace detail {
 
@@ -71,4 +71,4 @@ void look_up_again();
 // How many compiled operators are in memory, those included that wait to be freed.
 uint64_t compiled_ops();
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -9,7 +9,7 @@
 
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // By the compile flag, and by ACL_OP_JIT_COMPILE=disable (kernels that fit every shape); one of them is enough.
 void set_fuzzy_mode(bool on);
@@ -19,4 +19,4 @@ void set_jit_compile(bool on);
 // earlier fuzzy one covers it. Writes the compile log.
 bool needs_compilation(const CompiledOp& op);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

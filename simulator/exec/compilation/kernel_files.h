@@ -19,7 +19,7 @@
 
 #include <string>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct CompiledOp;
 
@@ -35,4 +35,4 @@ bool find_on_disk(const CompiledOp& op, const std::string& text);
 // Writes what the options want of an operator that has just been compiled.
 void write_kernel_files(const CompiledOp& op, const std::string& text);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -20,7 +20,7 @@
 
 #include "exec/definition/op.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Throws Error for an option or a value that is not allowed.
 void set_compile_option(aclCompileOpt option, const char* value);
@@ -31,4 +31,4 @@ bool is_compile_option(aclCompileOpt option);
 // How operators of that type round their fp32 operands if they are compiled now.
 CubeRounding cube_rounding(std::string_view type);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -22,7 +22,7 @@
 
 #include "exec/definition/op.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class AtenOp {
  public:
@@ -51,4 +51,4 @@ class AtenOp {
     aten_##TYPE.run(c);                                                                     \
   })
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

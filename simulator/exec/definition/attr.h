@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 enum class AttrType : uint8_t {
   Bool,
@@ -28,7 +28,7 @@ enum class AttrType : uint8_t {
 
 const char* attr_type_name(AttrType type);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim
 
 struct aclopAttr {
   static constexpr uint32_t kMagic = 0x41415431;

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Whether an operator of this type was registered, be it one that ASCEND_SIM_OPERATORS leaves out.
 bool is_defined(std::string_view type);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -48,7 +48,7 @@ struct aclDataBuffer {
   bool valid() const { return magic == kMagic; }
 };
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Bytes of one element; 0 for a type without a byte size of its own (strings, sub-byte types, undefined).
 size_t dtype_bytes(aclDataType dtype);
@@ -58,4 +58,4 @@ bool known_dtype(aclDataType dtype);
 bool known_format(aclFormat format);
 std::string describe_tensor(aclDataType dtype, const int64_t* dims, int ndim, aclFormat format);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/running/scratch.h"
+#include "core/executor.h"
 #include "exec/running/turn.h"
 
 namespace acl_sim {

@@ -28,7 +28,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // The order in which the host describes the elements of an operand: that of its dims; an image [N, C, H, W] as
 // [N, H, W, C]; or a filter [O, C, H, W] as [H, W, C, O].
@@ -105,4 +105,4 @@ std::array<int64_t, 4> channels_last_strides(at::IntArrayRef dims);
 void rows_to_planes(const void* rows, void* planes, int64_t n, int64_t channels, int64_t area, size_t element_bytes);
 void planes_to_rows(const void* planes, void* rows, int64_t n, int64_t channels, int64_t area, size_t element_bytes);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

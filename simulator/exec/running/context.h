@@ -19,7 +19,7 @@
 #include "exec/layout/layout.h"
 #include "exec/running/operands.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 at::ScalarType scalar_type(aclDataType dtype);
 
@@ -87,4 +87,4 @@ class RunContext final : public OpContext {
   std::optional<Operands> operands_;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

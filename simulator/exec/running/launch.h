@@ -3,7 +3,7 @@
 
 #include <acl/acl.h>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Description;
 
@@ -12,4 +12,4 @@ aclError compile_only(const Description& description);
 aclError launch(const Description& description, const aclDataBuffer* const* inputs, aclDataBuffer* const* outputs,
                 aclrtStream stream, bool only_known);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -8,7 +8,7 @@
 
 #include "exec/layout/layout.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Memory of an operand as the executing thread may dereference it.
 struct OperandView {
@@ -61,4 +61,4 @@ class Operands {
   c10::SmallVector<Output, 4> out_;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -9,9 +9,9 @@
 // stays free to move, and they are bound anew when it has. On a busy machine (Note [Busy machines]) a bound helper
 // would wait for its core while another is free, so there nobody is bound.
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // Called by a worker before a large operator that `threads` threads will compute.
 void place_team(int threads);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -1,6 +1,6 @@
 // Running launches: the scope in which kernels execute on any thread, faults, and failures.
 
-#include "exec/running/run.h"
+#include "core/executor.h"
 
 #include "core/config.h"
 #include "core/process.h"

@@ -10,7 +10,7 @@
 
 #include <cstddef>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 void install_scratch_allocator();
 
@@ -30,10 +30,6 @@ class ScratchScope {
 void place_next_allocation(void* place, size_t bytes);
 void forget_placement();
 
-// The same memory for other passing needs of the device, such as a staged copy.
-void* take_scratch(size_t bytes);
-void give_scratch(void* block);
-
 void scratch_usage(size_t* used, size_t* peak);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

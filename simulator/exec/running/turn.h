@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 // to[c][r] = from[r][c] for the rows in [first, last) of `rows` and all columns; elements of 1, 2, 4, 8 or 16 bytes.
 void turn(const void* from, void* to, int64_t rows, int64_t columns, int64_t first, int64_t last, size_t element_bytes);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -4,11 +4,11 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/executor.h"
 #include "core/log.h"
 #include "core/stream.h"
 #include "exec/compilation/compile.h"
 #include "exec/running/context.h"
-#include "exec/running/run.h"
 #include "exec/running/scratch.h"
 #include "exec/watching/dump_config.h"
 #include "exec/watching/dump_format.h"

@@ -20,7 +20,7 @@
 #include "core/task.h"
 #include "exec/watching/kept_inputs.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 struct CompiledOp;
@@ -63,4 +63,4 @@ class OperandDump {
   KeptInputs kept_;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

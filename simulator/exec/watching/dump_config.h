@@ -5,7 +5,7 @@
 
 #include "core/json.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct DumpConfig {
   std::string path;  // absolute
@@ -18,4 +18,4 @@ struct DumpConfig {
 // naming the field, ACL_ERROR_INVALID_FILE for a folder that cannot be written to.
 DumpConfig read_dump_config(const std::string& file, const Json& whole);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -13,10 +13,10 @@
 
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 std::string dump_header(const CompiledOp& op, const std::string& op_name, uint64_t time_us, bool inputs, bool outputs);
 // What a type or name becomes in a file name: period, slash, backslash and space are underscores.
 std::string dump_name_part(std::string name);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

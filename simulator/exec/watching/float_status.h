@@ -20,7 +20,7 @@
 #include "core/task.h"
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 
@@ -45,4 +45,4 @@ class FloatWatch {
   std::vector<Known> inputs_;  // what was seen before; empty: nothing
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "exec/running/run.h"
+#include "core/executor.h"
 #include "exec/running/scratch.h"
 #include "exec/watching/overlap.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class KeptInputs {
  public:
@@ -33,4 +33,4 @@ class KeptInputs {
   std::vector<void*> copies_;  // by input
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -4,7 +4,7 @@
 #include "core/task.h"
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 inline bool may_be_overwritten(const CompiledOp& op, OpLaunch& launch, size_t input) {
   const auto& in = op.inputs[input];
@@ -18,4 +18,4 @@ inline bool may_be_overwritten(const CompiledOp& op, OpLaunch& launch, size_t in
   return false;
 }
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

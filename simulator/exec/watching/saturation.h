@@ -10,8 +10,8 @@
 #include "core/task.h"
 #include "exec/compilation/compile.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 void saturate_results(const CompiledOp& op, OpLaunch& launch);
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

@@ -15,7 +15,7 @@
 #include "exec/compilation/compile.h"
 #include "exec/watching/kept_inputs.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 class Device;
 
@@ -36,4 +36,4 @@ class UnderflowWatch {
   KeptInputs kept_;
 };
 
-}  // namespace gnu::visibility("hidden")]]
+}  // namespace acl_sim

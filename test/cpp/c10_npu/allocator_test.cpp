@@ -21,7 +21,7 @@ class DeviceAllocator : public ::testing::Test {
   // What a test leaves cached would be missing in the next.
   void TearDown() override {
     device_synchronize();
-    allocator.empty_cache();
+    allocator.empty_cache(kPublicPool);
     EXPECT_EQ(allocator.totals(), std::pair(size_t{0}, size_t{0})) << "every test gives back what it took";
   }
 
@@ -68,7 +68,7 @@ TEST_F(DeviceAllocator, BlocksInUseNeverOverlap) {
   for (int step = 0; step < 4000; ++step) {
     if (blocks.empty() || (in_use < (size_t{24} << 20) && random() % 2 == 0)) {
       const size_t bytes = random() % 4 != 0 ? 1 + random() % 5000 : 1 + random() % (3 << 20);
-      const auto [ptr, size] = allocator.malloc(bytes, getDefaultNPUStream());
+      const auto [ptr, size, waited] = allocator.malloc(bytes, getDefaultNPUStream());
       const auto at = reinterpret_cast<uintptr_t>(ptr);
       ASSERT_GE(size, bytes);
       const auto next = used.lower_bound(at);

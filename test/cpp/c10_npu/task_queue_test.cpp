@@ -1,5 +1,6 @@
 // The queue's thread: tasks run in the order of calls, errors come at the next call, what tasks own is dropped outside.
 
+#include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>

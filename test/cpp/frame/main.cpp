@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 int main(int argc, char** argv) {
-  ::setenv("ASCEND_SIMULATOR", "1", 1);
+  ::setenv("ASCEND_SIMULATOR", "on", 1);
   ::setenv("ASCEND_SIM_DEVICE_COUNT", "1", 1);
   ::setenv("TASK_QUEUE_ENABLE", "2", 1);
   ::testing::InitGoogleTest(&argc, argv);

@@ -9,6 +9,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "acl_functions.h"
+
 #define ACL_OK(call) ASSERT_EQ(call, ACL_SUCCESS) << aclGetRecentErrMsg()
 #define EXPECT_ACL_OK(call) EXPECT_EQ(call, ACL_SUCCESS) << aclGetRecentErrMsg()
 

@@ -126,7 +126,9 @@ TEST(Layout, RandomWritesAndReads) {
         ASSERT_EQ(std::memcmp(seen.data(), images.plain.data() + at, elements * kItem), 0) << "step " << step;
       }
     }
-    if (step % 50 == 0) ASSERT_EQ(images.read(map), images.plain) << "step " << step;
+    if (step % 50 == 0) {
+      ASSERT_EQ(images.read(map), images.plain) << "step " << step;
+    }
   }
 }
 

@@ -36,7 +36,9 @@ TEST(Stream, ManyThreadsSubmit) {
       for (size_t i = 1; i <= kEach; ++i) {
         const int value = static_cast<int>(t * kEach + i);
         put(memory.at(t * sizeof(int)), &value, sizeof value, stream);
-        if (i % 100 == 0) EXPECT_ACL_OK(aclrtSynchronizeStream(stream));
+        if (i % 100 == 0) {
+          EXPECT_ACL_OK(aclrtSynchronizeStream(stream));
+        }
       }
     });
   }

@@ -1,4 +1,4 @@
-"""Every collective of the hccl back end, for every dtype and reduction, compared with what the inputs of all give."""
+"""Every collective of the hccl back end, every dtype and reduction, compared with what all ranks' inputs give."""
 
 import unittest
 

@@ -68,7 +68,8 @@ class TestCommand(TransplantCase):
     def test_single_file_and_spreadsheet(self):
         from openpyxl import load_workbook
 
-        text = "import torch\nfrom torch.cuda import nvtx\n\nnvtx.range_push('a')\ntorch.cuda.caching_allocator_enable(3)\n"
+        text = "import torch\nfrom torch.cuda import nvtx\n\n"
+        text += "nvtx.range_push('a')\ntorch.cuda.caching_allocator_enable(3)\n"
         source = self.write("train.py", text)
         self.assertEqual(self.run_tool("-i", source, "-o", self.path("out")).returncode, 0)
         self.assertEqual(self.read("out", "train_msft", "train.py"), text)
@@ -76,7 +77,8 @@ class TestCommand(TransplantCase):
         rows = [tuple(cell.value for cell in row) for row in sheet.iter_rows()]
         self.assertEqual(rows[0], ("File", "Line", "API", "Support", "Hint"))
         self.assertEqual(
-            [row[1:3] for row in rows[1:]], [(2, "torch.cuda.nvtx"), (4, "torch.cuda.nvtx"), (5, "torch.cuda.caching_allocator_enable")]
+            [row[1:3] for row in rows[1:]],
+            [(2, "torch.cuda.nvtx"), (4, "torch.cuda.nvtx"), (5, "torch.cuda.caching_allocator_enable")],
         )
         self.assertTrue(all(row[0] == "train.py" and row[4] for row in rows[1:]))
 

@@ -3,6 +3,7 @@
 """Judging the context of string literals."""
 
 import re
+from typing import Any
 
 import libcst as cst
 
@@ -462,7 +463,7 @@ class Contexts:
         if not isinstance(parent, cst.Element):
             return False
         collection = self.names.parents[parent]
-        call = self.names.parents.get(self.names.parents.get(collection))
+        call: Any = self.names.parents.get(self.names.parents.get(collection))
         is_join = isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "join"
         return is_join and literal(call.func.value) == ":" and collection.elements[0] is parent
 
@@ -491,7 +492,8 @@ class Contexts:
         if not isinstance(call.func, cst.Name):
             return False
         for binding in self.names.bindings(call.func):
-            function, skip = binding.node, 0
+            function: Any = binding.node
+            skip = 0
             if binding.kind == "class":
                 methods = [f for f in getattr(function.body, "body", ()) if isinstance(f, cst.FunctionDef)]
                 function = next((f for f in methods if f.name.value == "__init__"), None)

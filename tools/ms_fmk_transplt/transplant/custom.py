@@ -7,11 +7,12 @@ import json
 import keyword
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from .api_table import Row
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_KEYS = {
+_KEYS: dict[str, dict[str, type]] = {
     "ArgsModifyRule": {"func_name": str, "arg_idx": int, "arg_new": str},
     "FuncNameModifyRule": {"old_name": str, "new_name": str},
     "ModuleNameModifyRule": {"old_name": str, "new_name": str, "parent_module": str},
@@ -75,7 +76,7 @@ def parse(content: object) -> CustomRules:
     return rules
 
 
-def _check(entry: object, keys: dict[str, type], where: str) -> None:
+def _check(entry: Any, keys: dict[str, type], where: str) -> None:
     if not isinstance(entry, dict):
         raise RuleError(f"{where} must be an object")
     for key in entry:
@@ -87,7 +88,8 @@ def _check(entry: object, keys: dict[str, type], where: str) -> None:
                 continue
             raise RuleError(f'{where}: missing key "{key}"')
         value = entry[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits:
             raise RuleError(f'{where}: key "{key}" must be {"a string" if kind is str else "a whole number"}')
         if key == "arg_idx" and value < 0:
             raise RuleError(f'{where}: key "arg_idx" must not be negative')

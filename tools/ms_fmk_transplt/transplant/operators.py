@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from typing import Any
 
 _SPACES = {
     "torch.linalg.": "linalg_",
@@ -105,7 +106,7 @@ def _best(rows) -> dict[str, str]:
     return best
 
 
-def _from_json(content: object):
+def _from_json(content: Any):
     if isinstance(content, dict):
         content = content.get("ops", content.get("operators", content))
     entries = content.items() if isinstance(content, dict) else [(None, entry) for entry in content or []]

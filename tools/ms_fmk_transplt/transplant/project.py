@@ -160,7 +160,7 @@ class Project:
             new, record = None, FileReport(relative, "failed", f"internal error: {type(error).__name__}: {error}")
         result.reports.append(record)
         if check:
-            if record.status == "converted":
+            if record.status == "converted" and raw is not None and new is not None:
                 result.diffs.append((relative, raw, new))
             return
         try:
@@ -172,9 +172,9 @@ class Project:
     def _convert(
         self, relative: str, suffix: str, is_python: bool, raw: bytes | None
     ) -> tuple[bytes | None, FileReport]:
-        if is_python:
+        if is_python and raw is not None:
             return self.converter.convert(raw, relative, relative == self.main)
-        if suffix == ".ipynb":
+        if suffix == ".ipynb" and raw is not None:
             return notebook.convert(self.converter, raw, relative)
         record = FileReport(relative, "copied")
         if raw is not None:

@@ -297,10 +297,10 @@ class CallRules:
             if node is arg and arg.comma is not cst.MaybeSentinel.DEFAULT:
                 end = self.unit.outer_span(arg.value)[1]
             self.unit.replace(start, end, new, "custom rule", "ArgsModifyRule", self.unit.span(call))
-        new = custom.functions.get(last)
-        if new and last:
-            node = call.func if "." in new or isinstance(call.func, cst.Name) else call.func.attr
-            self.unit.replace_node(node, new, "custom rule", "FuncNameModifyRule", call)
+        renamed = custom.functions.get(last)
+        if renamed and last:
+            node = call.func if "." in renamed or isinstance(call.func, cst.Name) else call.func.attr
+            self.unit.replace_node(node, renamed, "custom rule", "FuncNameModifyRule", call)
 
     def _third_party(self, call: cst.Call) -> None:
         last = (dotted_text(call.func) or "").split(".")[-1]

@@ -68,7 +68,7 @@ class NameRules:
 
     def _import(self, node: cst.Import) -> None:
         for alias in node.names:
-            name = dotted_text(alias.name)
+            name = dotted_text(alias.name) or ""
             self._package(alias, name)
             found = self.look_up(name)
             if not found:
@@ -82,7 +82,7 @@ class NameRules:
                     self._renamed[alias] = new_root
 
     def _import_from(self, node: cst.ImportFrom) -> None:
-        module = dotted_text(node.module) if node.module else ""
+        module = dotted_text(node.module) or "" if node.module else ""
         if node.relative or not module:
             self._rename_functions(node, module)
             return
@@ -303,7 +303,7 @@ def ensure_import(unit: Unit, needs_torch: bool) -> None:
         for small in statement.body:
             if isinstance(small, cst.Import):
                 for alias in small.names:
-                    name = dotted_text(alias.name)
+                    name = dotted_text(alias.name) or ""
                     if name == "torch":
                         place = place or statement
                     if name.split(".")[:2] == ["torch", "npu"] or name == "torch.cuda" and not alias.asname:

@@ -48,7 +48,7 @@ class StringRules:
                 self._formatted(node)
             elif isinstance(node, cst.Arg) and node.keyword and node.keyword.value == "CUDA_VISIBLE_DEVICES":
                 row = api_table.ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
-                self.unit.replace_node(node.keyword, row.npu, "environment", row.remark, node)
+                self.unit.replace_node(node.keyword, row.npu or "", "environment", row.remark, node)
 
     def _string(self, piece: cst.CSTNode, value: str | None, whole: cst.CSTNode) -> None:
         if value is None or not isinstance(piece, cst.SimpleString) or not _may_matter(value):
@@ -73,7 +73,7 @@ class StringRules:
             self._replace(piece, "cuda:nccl", "npu:hccl", "back end", "hccl is the back end of npu.")
         elif _VISIBLE.fullmatch(value):
             row = api_table.ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
-            self._replace(piece, row.cuda, row.npu, "environment", row.remark)
+            self._replace(piece, row.cuda, row.npu or "", "environment", row.remark)
         elif value in api_table.ENVIRONMENT:
             self.unit.hint(piece, "environment", f"{value}: {api_table.ENVIRONMENT[value].remark}")
         elif value in api_table.PROFILE_COLUMNS:
@@ -94,7 +94,7 @@ class StringRules:
         start, end = self.unit.span(piece)
         found = False
         for match in _COMMAND.finditer(self.unit.source.data, start, end):
-            kind = match.lastgroup
+            kind = match.lastgroup or ""  # each alternative is a group
             why = "A command line names it."
             new = _COMMAND_WORDS[kind].decode()
             found |= self.unit.replace(*match.span(kind), new, "command line", why, (start, end))

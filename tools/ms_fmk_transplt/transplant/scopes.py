@@ -84,7 +84,8 @@ class Scope:
         scope.names.setdefault(name, []).append(binding)
 
     def find(self, name: str) -> "tuple[Scope, list[Binding]] | None":
-        scope, first = self, True
+        scope: Scope | None = self
+        first = True
         while scope is not None:
             if (first or scope.kind != "class") and name in scope.names and name not in scope.outer:
                 return scope, scope.names[name]
@@ -196,11 +197,11 @@ class Names:
             if alias.asname:
                 scope.bind(alias.asname.name.value, Binding("import", alias, target=name))
             else:
-                root = name.split(".")[0]
+                root = (name or "").split(".")[0]
                 scope.bind(root, Binding("import", alias, target=root))
 
     def _bind_import_from(self, node: cst.ImportFrom, scope: Scope) -> None:
-        module = "." * len(node.relative) + (dotted_text(node.module) if node.module else "")
+        module = "." * len(node.relative) + (dotted_text(node.module) or "" if node.module else "")
         if isinstance(node.names, cst.ImportStar):
             self.stars.append(module)
             return
@@ -233,7 +234,7 @@ class Names:
         if imports:
             if any(b.kind not in ("import", "alias", "class", "def") for b in bindings):
                 return None
-            known = [target for target in imports if target.split(".")[0] in ("torch", "apex")]
+            known = [target for target in imports if target and target.split(".")[0] in ("torch", "apex")]
             return (known or imports)[0]
         if len(bindings) == 1 and bindings[0].kind == "alias" and found[0].kind != "class":
             return self._alias(bindings[0])

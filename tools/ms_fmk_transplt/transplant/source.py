@@ -58,12 +58,13 @@ class Source:
 
     def line_end(self, offset: int) -> int:
         """Offset of the line ending (or of the end of the text) of the line that holds ``offset``."""
-        match = re.compile(rb"[^\r\n]*").match(self.data, offset)
-        return match.end()
+        match = re.compile(rb"[\r\n]").search(self.data, offset)
+        return match.start() if match else len(self.data)
 
     def indent(self, offset: int) -> bytes:
         """Blanks at the start of the line that holds ``offset``."""
-        return re.match(rb"[ \t\f]*", self.data[self.line_start(offset) :]).group()
+        line = self.data[self.line_start(offset) :]
+        return line[: len(line) - len(line.lstrip(b" \t\f"))]
 
     def newline(self, offset: int) -> bytes:
         """Line ending in use at ``offset``: that of its line, else the file's first, else a line feed."""

@@ -12,6 +12,7 @@ from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 from . import api_table
 from .contexts import Contexts
 from .custom import CustomRules
+from .operators import Operators
 from .records import Change, Hint, Unsupported
 from .scopes import Names
 from .source import ASYNC, Edits, Source, SourceError, check_depth, looks_like_python2
@@ -28,7 +29,7 @@ class Options:
     version: str = api_table.DEFAULT_VERSION
     compat: str = ""
     custom: CustomRules = field(default_factory=CustomRules)
-    operators: object = None
+    operators: Operators | None = None
     model: str = "model"
 
 

@@ -73,8 +73,7 @@ void bind_distributed(py::module_& m) {
       .def(py::init<bool>(), py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &Options::is_high_priority_stream)
       .def("__copy__", &copy_of)
-      .def(
-          "__deepcopy__", [](const Options& self, const py::object&) { return copy_of(self); }, py::arg("memo"));
+      .def("__deepcopy__", [](const Options& self, const py::object&) { return copy_of(self); }, py::arg("memo"));
 
   group
       .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

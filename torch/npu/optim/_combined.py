@@ -36,7 +36,7 @@ def can_combine(tensor: Tensor) -> bool:
     """Whether the tensor's memory may become part of a flat tensor: dense, strided, and in no private npu format."""
     if tensor.layout is not torch.strided or tensor.numel() == 0 or not _is_dense(tensor):
         return False
-    return tensor.device.type != "npu" or torch.get_npu_format(tensor) in _PLAIN_FORMATS
+    return tensor.device.type != "npu" or torch.ops.npu.get_npu_format(tensor) in _PLAIN_FORMATS
 
 
 def group_by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:

@@ -80,7 +80,7 @@ class NpuFusedAdamP(NpuFusedOptimizerBase):
         update = ((mean * beta1).add_(grad, alpha=1 - beta1) if group["nesterov"] else mean) / root
         params, updates = run.params, run.parts_of(update)
         shrink = torch.ones_like(run.param) if decay > 0 else None
-        shrinks = run.parts_of(shrink) if decay > 0 else [None] * len(params)
+        shrinks = run.parts_of(shrink) if shrink is not None else [None] * len(params)
         for param, one_grad, one_update, one_shrink in zip(params, run.parts_of(grad), updates, shrinks, strict=True):
             factor = 1.0
             if param.dim() > 1:

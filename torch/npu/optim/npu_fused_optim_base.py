@@ -81,27 +81,27 @@ class _Pack:
     def gather(self) -> None:
         """Makes each gradient a part of the flat one; a gradient that is None stays None."""
         strange = self._strange()
-        if strange and self._share_gradients(self.params[strange[0]].grad):
+        if strange and self._share_gradients(next(iter(strange.values()))):
             strange = self._strange()
-        for i in strange:
-            if self.params[i].grad.layout is not torch.strided:
+        for grad in strange.values():
+            if grad.layout is not torch.strided:
                 raise RuntimeError(
                     "the fused optimizers of npu do not take sparse gradients; use torch.optim.SparseAdam"
                 )
-        self.grads.take_values(strange, [self.params[i].grad.detach() for i in strange])
+        self.grads.take_values(list(strange), [grad.detach() for grad in strange.values()])
         if self.alone:
             self.values.take_values(range(len(self.params)), [p.detach() for p in self.params])
             return
         for i in strange:
             self.params[i].grad = self.grads.parts[i]
 
-    def _strange(self) -> list[int]:
-        """The parameters whose gradient is not a part of the flat one."""
-        return [
-            i
+    def _strange(self) -> dict[int, Tensor]:
+        """The gradients, by place, that are not a part of the flat one."""
+        return {
+            i: param.grad
             for i, (param, part) in enumerate(zip(self.params, self.grads.parts, strict=True))
             if param.grad is not None and param.grad is not part
-        ]
+        }
 
     def _share_gradients(self, grad: Tensor) -> bool:
         """Takes over the flat gradients of apex's combine_grad, instead of copying them in each step."""
@@ -177,11 +177,11 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
         params = group["params"]
         packs = self._packs.get(index)
         known = [p for pack in packs or () for p in pack.params]
-        same = packs is not None and len(known) == len(params) and {id(p) for p in known} == {id(p) for p in params}
-        if not same or not all(pack.fits() and set(pack.states) == set(self._state_names(group)) for pack in packs):
+        same = len(known) == len(params) and {id(p) for p in known} == {id(p) for p in params}
+        names = self._state_names(group)
+        if packs is None or not same or not all(p.fits() and set(p.states) == set(names) for p in packs):
             if packs is not None:
                 self._write_steps(packs)
-            names = self._state_names(group)
             flats = [group.master_values for group in self._combined_by_amp() if group.master_values is not None]
             packs = [_Pack(some, names, not can_combine(some[0]), flats) for some in self._kinds(params) if some]
             for pack in packs:
@@ -254,7 +254,7 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
             return
         for index, group in enumerate(self.param_groups):
             whole = self._packs.get(index, ())
-            flat = set()
+            flat: set[int] = set()
             for pack in whole:
                 parts = pack.grads.parts
                 if not pack.alone and all(p.grad is part for p, part in zip(pack.params, parts, strict=True)):

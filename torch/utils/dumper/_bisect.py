@@ -12,7 +12,9 @@ import tempfile
 import threading
 import tokenize
 import traceback
+import types
 from dataclasses import dataclass
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
@@ -51,7 +53,7 @@ class Finding:
     source: str
     result: str
     text: str
-    call: object
+    call: Any
     values: dict
     truth: dict
 
@@ -152,7 +154,7 @@ class _Places:
 
 def _source_line() -> str:
     """file:line of the innermost frame outside of torch."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not os.path.abspath(name).startswith((_TORCH, _HERE)) and not name.startswith("<"):
@@ -248,11 +250,12 @@ class BisectSink:
         if worst is None:
             return
         name, outcome = worst
+        module, source = place
         measured = (
             f"relative Euclidean distance {outcome['RelativeEuclideanDistance']:.3g}, "
             f"largest error {outcome['MaxAbsoluteError']:.3g}. {outcome.reason}"
         )
-        self.finding = Finding(path, call.op.overload, phase, *place, name, measured, call, before, truth)
+        self.finding = Finding(path, call.op.overload, phase, module, source, name, measured, call, before, truth)
         raise _Stop
 
 
@@ -301,7 +304,7 @@ def _script_text(script: str) -> str:
 
 def _call_step(script: str, device: str) -> None:
     """Calls `step(device)` of the script."""
-    step = runpy.run_path(script, run_name="__bisect__").get("step")
+    step: Any = runpy.run_path(script, run_name="__bisect__").get("step")
     try:
         inspect.signature(step).bind(device)
     except TypeError as error:

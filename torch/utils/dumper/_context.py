@@ -227,17 +227,17 @@ class dumper:
     def _open(self) -> None:
         from ._session import Session
 
-        regions, around = self._mode != "overflow", None
+        regions = self._mode != "overflow"
         if self._mode == "load":
             from ._reader import Reader
             from ._sinks import LoadSink
 
             self._reader = Reader(self._source)
             regions = self._reader.with_regions
-            if self._acl:
-                from ._acl import around
+            from . import _acl
+
             self._writer = self._make_writer(regions)
-            self._sink = LoadSink(self._writer, self._reader, self._step, around)
+            self._sink = LoadSink(self._writer, self._reader, self._step, _acl.around if self._acl else None)
         elif self._mode == "dump":
             from ._sinks import DumpSink
 

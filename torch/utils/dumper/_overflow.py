@@ -39,11 +39,11 @@ class _StaticScaleOnly:
                 )
             return scale(scaler, outputs)
 
-        self._checked = torch.amp.GradScaler.scale = checked
+        self._checked = torch.amp.GradScaler.scale = checked  # type: ignore[method-assign]
 
     def __exit__(self, *_) -> None:
         if torch.amp.GradScaler.scale is self._checked:
-            torch.amp.GradScaler.scale = self._scale
+            torch.amp.GradScaler.scale = self._scale  # type: ignore[method-assign]
 
 
 class OverflowSink(DumpSink):

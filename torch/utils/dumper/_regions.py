@@ -33,7 +33,8 @@ def belongs_to_autograd(session, op) -> bool:
     node = torch._C._current_autograd_node()
     if node is None:
         return False
-    region = node.metadata.get(_MARK)
+    metadata: dict = node.metadata  # type: ignore[assignment]  # upstream declares a method
+    region = metadata.get(_MARK)
     if region is not None and region.session is session:  # not one of an earlier block
         return True
     return _is_leaf(node) and op.name not in ("add", "add_")
@@ -91,7 +92,7 @@ def input_edges(op, args, kwargs) -> dict:
     """Gradient edge -> argument name; taken before the call, which may write its input."""
     if not torch.is_grad_enabled():
         return {}
-    edges = {}
+    edges: dict[tuple, str] = {}
     for name, value in _calls.flatten(_calls.named_arguments(op, args, kwargs)):
         if isinstance(value, torch.Tensor) and value.requires_grad:
             edges.setdefault(_key(get_gradient_edge(value)), name)

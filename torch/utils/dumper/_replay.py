@@ -30,8 +30,8 @@ def run(call: Call, device) -> list:
     grads, attributes = _grad_names(call), call.attributes
     autocast = attributes.get("Autocast", "")
     if attributes.get("Backward"):
-        arguments = call.arguments(device, requires_grad=True)
-        return region_backward(*arguments, _grads(call, grads, device), _names(call), autocast)
+        func, args, kwargs = call.arguments(device, requires_grad=True)
+        return region_backward(func, args, kwargs, _grads(call, grads, device), _names(call), autocast)
     func, args, kwargs = call.arguments(device)
     op = _calls.describe(func)
     with torch.no_grad(), _regions.autocast(autocast, device):

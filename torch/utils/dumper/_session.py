@@ -85,7 +85,7 @@ class Session:
                 thread.run = run_recorded
             return start(thread)
 
-        self._patched = threading.Thread.start = start_recorded
+        self._patched = threading.Thread.start = start_recorded  # type: ignore[method-assign]
         self._functions = _Functions(self)
         if self.regions:
             self._functions.put()
@@ -96,7 +96,7 @@ class Session:
         """Ends the recording in all threads."""
         self.open = False
         if threading.Thread.start is self._patched:
-            threading.Thread.start = self._start_thread
+            threading.Thread.start = self._start_thread  # type: ignore[method-assign]
         self._functions.remove()
         # A mode can only be left by its thread; where another one ends the block it stays, and records nothing.
         if any(mode is self._mode for mode in _get_current_dispatch_mode_stack()):

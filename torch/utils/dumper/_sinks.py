@@ -2,6 +2,7 @@
 """Dump and load."""
 
 import contextlib
+from typing import Any
 
 import torch
 
@@ -16,7 +17,8 @@ def _twins(call, always: bool = False):
     """
     if not call.op.writes and not always:
         return {}
-    first, twins = {}, {}
+    first: dict[int, str] = {}
+    twins: dict[str, str] = {}
     for name, value in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):
         if isinstance(value, torch.Tensor) and first.setdefault(id(value), name) != name:
             twins[name] = first[id(value)]
@@ -235,7 +237,8 @@ class LoadSink(DumpSink):
         self.loaded += 1
         entered = {int(key[5:]): value for key, value in loaded.items()}
         values = call.extra["loaded"]
-        leaves, names, twins = {}, [], _twins(call, always=True)
+        leaves: dict[str, Any] = {}
+        names, twins = [], _twins(call, always=True)
         for item, original in _calls.flatten(_calls.named_arguments(call.op, call.args, call.kwargs)):
             if item in twins:
                 leaves[item] = leaves[twins[item]]

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Writer:
         self._early.set_fill_time(h5d.FILL_TIME_NEVER)
         self._scalar, self._null = h5s.create(h5s.SCALAR), h5s.create(h5s.NULL)
         self._text = h5t.py_create(h5py.string_dtype(), logical=True)
-        self._types = {}
+        self._types: dict[np.dtype, Any] = {}
         for name, value in attributes.items():
             self._file.attrs[name] = value
         try:
@@ -186,14 +187,14 @@ class Writer:
         self._since_check = 0
 
     def _attribute(self, place, key: str, value) -> None:
-        key = key.encode()
+        name = key.encode()
         if isinstance(value, str):
-            attribute = self._h5a.create(place, key, self._text, self._scalar)
+            attribute = self._h5a.create(place, name, self._text, self._scalar)
             attribute.write(np.array(value, dtype=object))
             return
         array = np.asarray(value, dtype=np.int64)
         space = self._h5s.create_simple(array.shape) if array.ndim else self._scalar
-        attribute = self._h5a.create(place, key, self._h5t.NATIVE_INT64, space)
+        attribute = self._h5a.create(place, name, self._h5t.NATIVE_INT64, space)
         if array.size:
             attribute.write(array, self._h5t.NATIVE_INT64)
 

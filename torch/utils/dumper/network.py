@@ -202,7 +202,8 @@ def compare_network(model, *inputs, devices=("cpu", "npu"), limit: float = 1e-4,
         mean, largest = error.mean().item(), error.max().item()
         scale = b.abs().nan_to_num().mean().item() if b.numel() else 0.0
         rows.append(Difference(phase, name, role, mean, largest, mean <= limit * max(1.0, scale)))
-    rows += [Difference(*key[:3], float("nan"), float("nan"), False, f"missing on {devices[1]}") for key in there]
+    for phase, name, role, *_ in there:
+        rows.append(Difference(phase, name, role, float("nan"), float("nan"), False, f"missing on {devices[1]}"))
     if report is not None:
         failed = [row for row in rows if not row.passed]
         for row in failed:

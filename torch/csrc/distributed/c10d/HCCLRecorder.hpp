@@ -1,7 +1,7 @@
 #pragma once
-// The flight recorder: the last operations of all groups of the process, in upstream's format, which torchfrtrace reads.
-// Off unless TORCH_HCCL_TRACE_BUFFER_SIZE (or TORCH_FR_BUFFER_SIZE) says how many to keep. A group that fails writes
-// it to TORCH_HCCL_DEBUG_INFO_TEMP_FILE<rank> (/tmp/hccl_trace_rank_<rank>).
+// The flight recorder: the last operations of all groups of the process, in upstream's format, which torchfrtrace
+// reads. Off unless TORCH_HCCL_TRACE_BUFFER_SIZE (or TORCH_FR_BUFFER_SIZE) says how many to keep. A group that fails
+// writes it to TORCH_HCCL_DEBUG_INFO_TEMP_FILE<rank> (/tmp/hccl_trace_rank_<rank>).
 
 #include <ATen/core/Tensor.h>
 #include <c10/npu/NPUEvent.h>

@@ -4,8 +4,8 @@
 // Note [Order of collectives]
 // Each group has a communicator and a stream of its own. A collective is ordered behind what the current stream has
 // done so far (an event), runs on the group's stream, and records an event. Work::wait lets the stream that is current
-// then wait for that event; the host goes on. The tensors' memory is marked as used by the group's stream, so that it is
-// not handed out again before the collective has run. All of it is put on streams in the order of the calls.
+// then wait for that event; the host goes on. The tensors' memory is marked as used by the group's stream, so that it
+// is not handed out again before the collective has run. All of it is put on streams in the order of the calls.
 //
 // Note [Failed groups]
 // A watchdog thread looks after the collectives under way. When one fails, or is not done within its time-out, it ends
@@ -122,7 +122,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
                                                const AllgatherOptions& options) override;
   c10::intrusive_ptr<Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                            const AllgatherOptions& options) override;
-  c10::intrusive_ptr<Work> gather(std::vector<Tensors>& outputs, Tensors& inputs, const GatherOptions& options) override;
+  c10::intrusive_ptr<Work> gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const GatherOptions& options) override;
   c10::intrusive_ptr<Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                    const ScatterOptions& options) override;
   c10::intrusive_ptr<Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,

@@ -65,7 +65,7 @@ class AclopCommand final : public Prepared {
   }
 
   aclError execute(const Command& command, aclrtStream stream) const override {
-    const auto count = static_cast<size_t>(num_inputs_ + num_outputs_);
+    const size_t count = static_cast<size_t>(num_inputs_) + static_cast<size_t>(num_outputs_);
     aclDataBuffer** own = buffers(count);
     for (size_t i = 0; i < count; ++i) {
       acl::aclUpdateDataBuffer(own[i], command.operands[i].data, command.operands[i].bytes);

@@ -40,7 +40,7 @@ class HostAttrs final : public acl_host::Attrs {
 
  private:
   template <class T>
-  T get(std::string_view name, T otherwise) const {
+  T get(std::string_view name, const T& otherwise) const {
     const auto found = values_.find(name);
     const T* value = found == values_.end() ? nullptr : std::get_if<T>(&found->second);
     return value != nullptr ? *value : otherwise;

@@ -24,7 +24,7 @@ const std::set<std::string_view>& missing() {
     // CANN has no such question; a card has what CANN documents.
     const bool card = !acl::has_function("aclsimIsOpSupported");
     for (const std::string_view type : acl::kNotOnACard) {
-      if (card || acl::aclsimIsOpSupported(type.data()) == 0) found->insert(type);
+      if (card || acl::aclsimIsOpSupported(std::string(type).c_str()) == 0) found->insert(type);
     }
     known_operators = card ? Operators::Card : found->empty() ? Operators::All : Operators::Documented;
     return found;

@@ -29,7 +29,7 @@ class SameDevice {
     return *this;
   }
   SameDevice& read(const c10::List<std::optional<Tensor>>& list) {
-    for (const std::optional<Tensor>& t : list) read(t);
+    for (const std::optional<Tensor> t : list) read(t);
     return *this;
   }
 

@@ -1,11 +1,12 @@
 #pragma once
-// What the runtime needs of the executor, free of tensor headers.
+// What the core asks of whoever executes operators: the folder exec implements it, so that the core includes nothing of
+// operators or tensors.
 
 #include <cstddef>
 
 #include "core/task.h"
 
-namespace acl_sim [[gnu::visibility("hidden")]] {
+namespace [[gnu::visibility("hidden")]] acl_sim {
 
 struct Stream;
 class Device;
@@ -30,4 +31,8 @@ void before_raw_read(Device& device, void* alias, size_t bytes);
 // Copies bytes between any two readable places, with the calling thread's team if they are many.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
-}  // namespace gnu::visibility("hidden")]]
+// Memory for passing needs of the device, such as a staged copy: Note [Scratch].
+void* take_scratch(size_t bytes);
+void give_scratch(void* block);
+
+}  // namespace acl_sim
