@@ -1,5 +1,5 @@
-// Batch, layer and group normalisation with their gradients, computed in fp32 (fp64 for fp64). Batch norm of images and
-// of 2-D inputs has kernels of its own over channel rows (norm_rows.h); other ranks use libtorch's.
+// Batch and layer normalisation with their gradients, computed in fp32 (fp64 for fp64). Batch norm has kernels of its
+// own (norm_layout.h); layer norm, and fp64, use libtorch's.
 //
 // Batch norm: BatchNormV3 trains (and updates the running statistics), BNInfer evaluates; their gradients are
 // BatchNormGradV3, whose is_training attribute says which of the two it belongs to.
@@ -9,40 +9,10 @@
 #include "exec/definition/aten.h"
 
 #include "ops/nn_util.h"
-#include "ops/normalization/norm_rows.h"
+#include "ops/normalization/norm_layout.h"
 
 namespace acl_sim {
-namespace {
 
-// The operand as [rows, channels] memory: 2-D inputs as they are, images channels-last.
-bool has_channel_rows(const at::Tensor& x) {
-  return (x.scalar_type() == at::kFloat || is_low_precision(x)) && (x.dim() == 2 || x.dim() == 4) && x.numel() > 0;
-}
-
-at::Tensor wide_in(OpContext& c, size_t i) { return widen(optional_in(c, i)); }
-
-at::Tensor rows_in(OpContext& c, size_t i) { return widen(is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i)); }
-
-// Output 0 as channel rows: its memory, or fp32 scratch that is narrowed into it at the end.
-class RowsOut {
- public:
-  RowsOut(OpContext& c, int64_t dim) : target_(dim == 4 ? c.out_channels_last(0) : c.out(0)), rows_(target_) {
-    if (is_low_precision(target_)) {
-      rows_ = at::empty_like(target_, target_.options().dtype(at::kFloat));
-    }
-  }
-  float* data() const { return rows_.mutable_data_ptr<float>(); }
-  void store() const {
-    if (!rows_.is_same(target_)) {
-      target_.copy_(rows_);
-    }
-  }
-
- private:
-  at::Tensor target_, rows_;
-};
-
-// A per-channel operand as fp32, or `otherwise` where absent.
 std::vector<float> channel_values(OpContext& c, size_t i, int64_t channels, float otherwise) {
   if (!c.has_input(i)) {
     return std::vector<float>(channels, otherwise);
@@ -56,16 +26,16 @@ std::vector<float> channel_values(OpContext& c, size_t i, int64_t channels, floa
   return {p, p + channels};
 }
 
-void write_channels(const at::Tensor& target, const std::vector<double>& values) {
-  target.copy_(at::from_blob(const_cast<double*>(values.data()), {static_cast<int64_t>(values.size())}, at::kDouble));
-}
+namespace {
+
+at::Tensor wide_in(OpContext& c, size_t i) { return widen(optional_in(c, i)); }
 
 // inputs x, weight, bias, running_mean, running_var; outputs y, running_mean, running_var, save_mean, save_rstd
 void batch_norm_train(OpContext& c) {
   const double eps = c.attrs().real("epsilon", 1e-5), momentum = c.attrs().real("momentum", 0.1);
-  const at::Tensor shape = c.in_any(0);
-  if (!has_channel_rows(shape)) {
-    const at::Tensor x = widen(c.in_any(0)), y = c.out_as(0, c.in_any(0));
+  const at::Tensor stored = c.in_any(0);
+  if (!normalizes_here(stored)) {
+    const at::Tensor x = widen(stored), y = c.out_as(0, stored);
     // Copies: the kernel updates them in place.
     const at::Tensor running_mean = widen(c.in(3)).clone(), running_var = widen(c.in(4)).clone();
     auto [out, mean, rstd] = at::native_batch_norm(x, some(wide_in(c, 1)), some(wide_in(c, 2)), running_mean,
@@ -77,13 +47,14 @@ void batch_norm_train(OpContext& c) {
     c.out(4).copy_(rstd);
     return;
   }
-  const at::Tensor x = rows_in(c, 0);
-  const RowsOut y(c, x.dim());
-  const int64_t channels = x.size(1), rows = x.numel() / channels;
+  const at::Tensor x = widen(stored);
+  const NormLayout layout(stored);
+  const NormOut y(c, stored);
+  const int64_t channels = x.size(1), rows = layout.row_count();
   std::vector<double> mean(channels), m2(channels), rstd(channels);
-  row_statistics(x.const_data_ptr<float>(), rows, channels, mean.data(), m2.data());
+  layout.statistics(x.const_data_ptr<float>(), mean.data(), m2.data());
   const std::vector<float> weight = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
-  std::vector<float> center(channels), scale(channels);
+  std::vector<float> center(channels), scale(channels), shift(channels);
   const at::Tensor old_mean = c.in(3).to(at::kDouble), old_var = c.in(4).to(at::kDouble);
   std::vector<double> new_mean(channels), new_var(channels);
   const double n = static_cast<double>(rows);
@@ -91,38 +62,39 @@ void batch_norm_train(OpContext& c) {
     rstd[j] = 1.0 / std::sqrt(m2[j] / n + eps);
     center[j] = static_cast<float>(mean[j]);
     scale[j] = static_cast<float>(weight[j] * rstd[j]);
+    shift[j] = static_cast<float>(bias[j] + (center[j] - mean[j]) * scale[j]);
     const double unbiased = m2[j] / (n - 1);
     new_mean[j] = old_mean.const_data_ptr<double>()[j] * (1 - momentum) + momentum * mean[j];
     new_var[j] = old_var.const_data_ptr<double>()[j] * (1 - momentum) + momentum * unbiased;
   }
-  row_normalize(x.const_data_ptr<float>(), rows, channels, center.data(), scale.data(), bias.data(), y.data());
+  layout.normalize(x.const_data_ptr<float>(), center.data(), scale.data(), shift.data(), y.data());
   y.store();
-  write_channels(c.out(1), new_mean);
-  write_channels(c.out(2), new_var);
-  write_channels(c.out(3), mean);
-  write_channels(c.out(4), rstd);
+  write_values(c.out(1), new_mean);
+  write_values(c.out(2), new_var);
+  write_values(c.out(3), mean);
+  write_values(c.out(4), rstd);
 }
 
 // inputs x, scale, offset, mean, variance
 void batch_norm_infer(OpContext& c) {
   const double eps = c.attrs().real("epsilon", 1e-5);
-  const at::Tensor shape = c.in_any(0);
-  if (!has_channel_rows(shape)) {
-    const at::Tensor x = widen(c.in_any(0)), y = c.out_as(0, c.in_any(0));
+  const at::Tensor stored = c.in_any(0);
+  if (!normalizes_here(stored)) {
+    const at::Tensor x = widen(stored), y = c.out_as(0, stored);
     y.copy_(std::get<0>(at::native_batch_norm(x, some(wide_in(c, 1)), some(wide_in(c, 2)), wide_in(c, 3), wide_in(c, 4),
                                               false, 0.0, eps)));
     return;
   }
-  const at::Tensor x = rows_in(c, 0);
-  const RowsOut y(c, x.dim());
+  const at::Tensor x = widen(stored);
+  const NormLayout layout(stored);
+  const NormOut y(c, stored);
   const int64_t channels = x.size(1);
   std::vector<float> scale = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   const std::vector<float> mean = channel_values(c, 3, channels, 0), var = channel_values(c, 4, channels, 1);
   for (int64_t j = 0; j < channels; ++j) {
     scale[j] = static_cast<float>(scale[j] / std::sqrt(var[j] + eps));
   }
-  row_normalize(x.const_data_ptr<float>(), x.numel() / channels, channels, mean.data(), scale.data(), bias.data(),
-                y.data());
+  layout.normalize(x.const_data_ptr<float>(), mean.data(), scale.data(), bias.data(), y.data());
   y.store();
 }
 
@@ -130,19 +102,21 @@ void batch_norm_infer(OpContext& c) {
 void batch_norm_grad(OpContext& c) {
   const double eps = c.attrs().real("epsilon", 1e-5);
   const bool training = c.attrs().boolean("is_training", true);
-  const at::Tensor shape = c.in_any(1);
-  if (!has_channel_rows(shape) || c.in_any(0).scalar_type() != shape.scalar_type()) {
+  const at::Tensor stored = c.in_any(1);
+  if (!normalizes_here(stored) || c.in_any(0).scalar_type() != stored.scalar_type()) {
     auto [dx, dw, db] = at::native_batch_norm_backward(wide_in(c, 0), wide_in(c, 1), some(wide_in(c, 2)),
                                                        some(wide_in(c, 3)), some(wide_in(c, 4)), some(wide_in(c, 5)),
                                                        some(wide_in(c, 6)), training, eps, {true, true, true});
     c.out(0).copy_(dx);
-    c.out(1).copy_(dw.defined() ? dw : at::zeros({shape.size(1)}));
-    c.out(2).copy_(db.defined() ? db : at::zeros({shape.size(1)}));
+    c.out(1).copy_(dw.defined() ? dw : at::zeros({stored.size(1)}));
+    c.out(2).copy_(db.defined() ? db : at::zeros({stored.size(1)}));
     return;
   }
-  const at::Tensor dy = rows_in(c, 0), x = rows_in(c, 1);
-  const RowsOut dx(c, x.dim());
-  const int64_t channels = x.size(1), rows = x.numel() / channels;
+  const at::Tensor dy = normalized_in(c, 0, stored), x = widen(stored);
+  const NormLayout layout(stored);
+  const NormOut dx(c, stored);
+  const int64_t channels = x.size(1);
+  const double rows = static_cast<double>(layout.row_count());
   std::vector<float> mean = channel_values(c, training ? 5 : 3, channels, 0);
   std::vector<float> rstd = channel_values(c, training ? 6 : 4, channels, 1);
   if (!training) {
@@ -151,21 +125,21 @@ void batch_norm_grad(OpContext& c) {
     }
   }
   std::vector<double> sum_dy(channels), sum_dy_x(channels), dweight(channels);
-  row_gradient_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), rows, channels, mean.data(), sum_dy.data(),
-                    sum_dy_x.data());
-  std::vector<float> scale = channel_values(c, 2, channels, 1), a(channels), b(channels);
+  layout.gradient_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), mean.data(), sum_dy.data(),
+                       sum_dy_x.data());
+  std::vector<float> scale = channel_values(c, 2, channels, 1), by_x(channels), shift(channels);
   for (int64_t j = 0; j < channels; ++j) {
-    const double r = rstd[j];
+    const double r = rstd[j], by_dy = scale[j] * r;
     dweight[j] = sum_dy_x[j] * r;
-    a[j] = static_cast<float>(sum_dy[j] / static_cast<double>(rows));
-    b[j] = static_cast<float>(sum_dy_x[j] * r * r / static_cast<double>(rows));
-    scale[j] = static_cast<float>(scale[j] * r);
+    shift[j] = static_cast<float>(-by_dy * sum_dy[j] / rows);
+    by_x[j] = static_cast<float>(-by_dy * sum_dy_x[j] * r * r / rows);
+    scale[j] = static_cast<float>(by_dy);
   }
-  row_gradient(dy.const_data_ptr<float>(), training ? x.const_data_ptr<float>() : nullptr, rows, channels, mean.data(),
-               a.data(), b.data(), scale.data(), dx.data());
+  layout.gradient(dy.const_data_ptr<float>(), training ? x.const_data_ptr<float>() : nullptr, mean.data(), scale.data(),
+                  by_x.data(), shift.data(), dx.data());
   dx.store();
-  write_channels(c.out(1), dweight);
-  write_channels(c.out(2), sum_dy);
+  write_values(c.out(1), dweight);
+  write_values(c.out(2), sum_dy);
 }
 
 // inputs x, normalized_shape, gamma, beta; outputs y, mean, rstd. libtorch reads fp16 as it is and computes in fp32,
@@ -197,41 +171,6 @@ void layer_norm_grad(OpContext& c) {
   }
 }
 
-// The [N, C, HxW] that libtorch's group norm asks for.
-struct GroupShape {
-  int64_t n, c, area, groups;
-  GroupShape(const at::Tensor& x, const Attrs& attrs)
-      : n(x.size(0)),
-        c(x.size(1)),
-        area(c10::multiply_integers(x.sizes().slice(2))),
-        groups(attrs.integer("num_groups", 1)) {}
-};
-
-// inputs x, gamma, beta; outputs y, mean, rstd ([N, groups]); the activation behind it is on unless it is turned off
-void group_norm(OpContext& c) {
-  const at::Tensor x = widen(c.in_any(0)), y = c.out_as(0, c.in_any(0));
-  const GroupShape s(x, c.attrs());
-  auto [out, mean, rstd] = at::native_group_norm(x, some(wide_in(c, 1)), some(wide_in(c, 2)), s.n, s.c, s.area,
-                                                 s.groups, c.attrs().real("eps", 1e-5));
-  y.copy_(c.attrs().boolean("activate_silu", true) ? at::silu(out) : out);
-  c.out(1).copy_(mean);
-  c.out(2).copy_(rstd);
-}
-
-// inputs dy, mean, rstd, x, gamma; outputs dx, dgamma, dbeta
-void group_norm_grad(OpContext& c) {
-  const at::Tensor dy = wide_in(c, 0), x = wide_in(c, 3);
-  const GroupShape s(x, c.attrs());
-  const at::Tensor gamma = wide_in(c, 4);
-  auto [dx, dg, db] = at::native_group_norm_backward(dy, x, wide_in(c, 1), wide_in(c, 2), some(gamma), s.n, s.c, s.area,
-                                                     s.groups, {true, gamma.defined(), gamma.defined()});
-  c.out(0).copy_(dx);
-  if (gamma.defined()) {
-    c.out(1).copy_(dg);
-    c.out(2).copy_(db);
-  }
-}
-
 SIM_OP(BatchNormV3)
     .inputs(5)
     .outputs(5)
@@ -252,21 +191,6 @@ SIM_OP(LayerNormV4)
     .attrs({"epsilon:float"})
     .run(layer_norm);
 SIM_OP(LayerNormGradV3).inputs(5).outputs(3).dtypes(kFloatTypes).run(layer_norm_grad);
-SIM_OP(GroupNormSilu)
-    .inputs(1, 3)
-    .outputs(3)
-    .dtypes(kFloatTypes)
-    .attrs({"num_groups:int", "eps:float", "activate_silu:bool"})
-    .require({"num_groups"})
-    .run(group_norm);
-SIM_OP(GroupNormGrad)
-    .inputs(5)
-    .outputs(3)
-    .dtypes(kFloatTypes)
-    .attrs({"num_groups:int", "data_format:str"})
-    .require({"num_groups"})
-    .run(group_norm_grad);
-
 SIM_ATEN(WeightNorm, "_weight_norm_interface");
 SIM_ATEN(WeightNormGrad, "_weight_norm_interface_backward");
 

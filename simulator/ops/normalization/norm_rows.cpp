@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/multiversion.h"
+#include "ops/normalization/moments.h"
 
 namespace acl_sim {
 namespace {
@@ -15,10 +16,12 @@ namespace {
 // Blocks are cut by the shape alone. At least 64 rows each, at most 512 of them, and few enough floats for the cache.
 int64_t block_rows(int64_t rows) { return std::max<int64_t>(64, (rows + 511) / 512); }
 
+// Around centers near the means; what a mean is off by it, times the rows, is its residual.
 SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int64_t c, float* __restrict mean,
-                                    float* __restrict m2) {
+                                    float* __restrict residual, float* __restrict m2) {
   for (int64_t j = 0; j < c; ++j) {
     mean[j] = 0;
+    residual[j] = 0;
     m2[j] = 0;
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -35,6 +38,7 @@ SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int
     const float* __restrict row = x + r * c;
     for (int64_t j = 0; j < c; ++j) {
       const float d = row[j] - mean[j];
+      residual[j] += d;
       m2[j] += d * d;
     }
   }
@@ -70,14 +74,15 @@ SIM_MULTIVERSION void normalize_block(const float* __restrict x, int64_t rows, i
 }
 
 SIM_MULTIVERSION void gradient_block(const float* __restrict dy, const float* __restrict x, int64_t rows, int64_t c,
-                                     const float* __restrict mean, const float* __restrict a, const float* __restrict b,
-                                     const float* __restrict scale, float* __restrict dx) {
+                                     const float* __restrict mean, const float* __restrict by_dy,
+                                     const float* __restrict by_x, const float* __restrict shift,
+                                     float* __restrict dx) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* __restrict g = dy + r * c;
     const float* __restrict v = x + r * c;
     float* __restrict to = dx + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      to[j] = (g[j] - a[j] - (v[j] - mean[j]) * b[j]) * scale[j];
+      to[j] = g[j] * by_dy[j] + ((v[j] - mean[j]) * by_x[j] + shift[j]);
     }
   }
 }
@@ -107,24 +112,20 @@ int64_t block_count(int64_t rows) { return (rows + block_rows(rows) - 1) / block
 }  // namespace
 
 void row_statistics(const float* x, int64_t rows, int64_t c, double* mean, double* m2) {
-  const int64_t blocks = block_count(rows);
-  std::vector<float> partial(static_cast<size_t>(2 * blocks * c));
+  const int64_t blocks = block_count(rows), step = block_rows(rows);
+  std::vector<float> partial(static_cast<size_t>(3 * blocks * c));
   for_blocks(rows, [&](int64_t i, int64_t first, int64_t count) {
-    block_moments(x + first * c, count, c, &partial[2 * i * c], &partial[(2 * i + 1) * c]);
+    float* own = &partial[3 * i * c];
+    block_moments(x + first * c, count, c, own, own + c, own + 2 * c);
   });
-  std::fill(mean, mean + c, 0.0);
-  std::fill(m2, m2 + c, 0.0);
-  const int64_t step = block_rows(rows);
-  for (int64_t i = 0; i < blocks; ++i) {
-    const double seen = static_cast<double>(i * step), count = static_cast<double>(std::min(step, rows - i * step));
-    const double weight = count / (seen + count), cross = seen * weight;
-    const float* block_mean = &partial[2 * i * c];
-    const float* block_m2 = &partial[(2 * i + 1) * c];
-    for (int64_t j = 0; j < c; ++j) {
-      const double delta = block_mean[j] - mean[j];
-      mean[j] += delta * weight;
-      m2[j] += block_m2[j] + delta * delta * cross;
+  for (int64_t j = 0; j < c; ++j) {
+    Moments all;
+    for (int64_t i = 0; i < blocks; ++i) {
+      const float* own = &partial[3 * i * c + j];
+      all.join(Moments::around(static_cast<double>(std::min(step, rows - i * step)), own[0], own[c], own[2 * c]));
     }
+    mean[j] = all.mean;
+    m2[j] = all.m2;
   }
 }
 
@@ -152,13 +153,13 @@ void row_gradient_sums(const float* dy, const float* x, int64_t rows, int64_t c,
   }
 }
 
-void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* a,
-                  const float* b, const float* scale, float* dx) {
+void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* by_dy,
+                  const float* by_x, const float* shift, float* dx) {
   for_blocks(rows, [&](int64_t, int64_t first, int64_t count) {
     if (x == nullptr) {
-      scale_block(dy + first * c, count, c, scale, dx + first * c);
+      scale_block(dy + first * c, count, c, by_dy, dx + first * c);
     } else {
-      gradient_block(dy + first * c, x + first * c, count, c, mean, a, b, scale, dx + first * c);
+      gradient_block(dy + first * c, x + first * c, count, c, mean, by_dy, by_x, shift, dx + first * c);
     }
   });
 }

@@ -18,8 +18,8 @@ void row_normalize(const float* x, int64_t rows, int64_t c, const float* mean, c
 void row_gradient_sums(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, double* sum_dy,
                        double* sum_dy_x);
 
-// dx = (dy - a - (x - mean) * b) * scale; with x null: dx = dy * scale
-void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* a,
-                  const float* b, const float* scale, float* dx);
+// dx = dy * by_dy + (x - mean) * by_x + shift; with x null: dx = dy * by_dy
+void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* by_dy,
+                  const float* by_x, const float* shift, float* dx);
 
 }  // namespace acl_sim

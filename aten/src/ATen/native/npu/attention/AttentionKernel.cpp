@@ -44,6 +44,16 @@ Tensor results_like(const Tensor& t) {
   return empty_npu({t.size(0), t.size(2), t.size(1), t.size(3)}, t.scalar_type(), t.device());
 }
 
+// True if the heads of a position lie together, as projections leave them: they are read as they lie.
+bool by_position(const Tensor& t) { return t.size(1) == 1 || t.stride(1) < t.stride(2); }
+
+// Adds query, key and value in the layout whose attribute it returns.
+const char* input_heads(OpCommand& cmd, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const bool positions = by_position(query) && by_position(key) && by_position(value);
+  for (const Tensor& t : {query, key, value}) cmd.Input(positions ? t.transpose(1, 2) : t);
+  return positions ? "BSND" : "BNSD";
+}
+
 }  // namespace
 
 int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -75,9 +85,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   // Stored by position, then head, as the operator makes it.
   const Tensor logsumexp = empty_npu({query.size(0), query.size(2), query.size(1)}, wide, query.device());
   OpCommand cmd;
-  cmd.Name("DotProductAttention").Input(query).Input(key).Input(value).InputOptional(attn_bias);
+  cmd.Name("DotProductAttention");
+  const char* layout = input_heads(cmd, query, key, value);
+  cmd.InputOptional(attn_bias);
   cmd.Input(Scalar(scale_of(query, scale)), kDouble).Output(output).Output(logsumexp);
-  cmd.Attr("input_layout", "BNSD").Attr("is_causal", is_causal).Run();
+  cmd.Attr("input_layout", layout).Attr("is_causal", is_causal).Run();
   return {output.transpose(1, 2),
           logsumexp.transpose(1, 2),
           Tensor(),
@@ -105,10 +117,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fused_attention_backward(
   }
   const Tensor grad_query = results_like(query), grad_key = results_like(key), grad_value = results_like(value);
   OpCommand cmd;
-  cmd.Name("DotProductAttentionGrad").Input(grad_out).Input(query).Input(key).Input(value);
+  cmd.Name("DotProductAttentionGrad").Input(grad_out.transpose(1, 2));
+  const char* layout = input_heads(cmd, query, key, value);
   cmd.Input(out.transpose(1, 2)).Input(logsumexp.transpose(1, 2)).Input(attn_bias);
   cmd.Input(Scalar(scale_of(query, scale)), kDouble).Output(grad_query).Output(grad_key).Output(grad_value);
-  cmd.Attr("input_layout", "BNSD").Attr("is_causal", is_causal).Run();
+  cmd.Attr("input_layout", layout).Attr("is_causal", is_causal).Run();
   return {grad_query.transpose(1, 2), grad_key.transpose(1, 2), grad_value.transpose(1, 2), Tensor()};
 }
 

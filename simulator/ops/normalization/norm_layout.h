@@ -1,0 +1,72 @@
+#pragma once
+// How the device keeps an operand that is normalised by channel, and what both ways of keeping it have kernels for.
+
+#include "ops/nn_util.h"
+#include "ops/normalization/norm_planes.h"
+#include "ops/normalization/norm_rows.h"
+
+namespace acl_sim {
+
+// Rows of channels (channels-last images, inputs of two dimensions), or planes (whatever else is contiguous).
+struct NormLayout {
+  bool rows;
+  Planes shape;
+
+  explicit NormLayout(const at::Tensor& x)
+      : rows(x.dim() == 2 || stored_channels_last(x)),
+        shape{x.size(0), x.size(1), x.numel() / (x.size(0) * x.size(1))} {}
+
+  int64_t row_count() const { return shape.outer * shape.area; }
+
+  void statistics(const float* x, double* mean, double* m2) const {
+    rows ? row_statistics(x, row_count(), shape.c, mean, m2) : plane_statistics(x, shape, mean, m2);
+  }
+  void normalize(const float* x, const float* mean, const float* scale, const float* shift, float* y) const {
+    rows ? row_normalize(x, row_count(), shape.c, mean, scale, shift, y)
+         : plane_normalize(x, shape, mean, scale, shift, y);
+  }
+  void gradient_sums(const float* dy, const float* x, const float* mean, double* sum_dy, double* sum_dy_x) const {
+    rows ? row_gradient_sums(dy, x, row_count(), shape.c, mean, sum_dy, sum_dy_x)
+         : plane_gradient_sums(dy, x, shape, mean, sum_dy, sum_dy_x);
+  }
+  void gradient(const float* dy, const float* x, const float* mean, const float* by_dy, const float* by_x,
+                const float* shift, float* dx) const {
+    rows ? row_gradient(dy, x, row_count(), shape.c, mean, by_dy, by_x, shift, dx)
+         : plane_gradient(dy, x, shape, mean, by_dy, by_x, shift, dx);
+  }
+};
+
+// True if kernels of our own compute it: in fp32, from fp32 or narrower memory.
+inline bool normalizes_here(const at::Tensor& x) {
+  return (x.scalar_type() == at::kFloat || is_low_precision(x)) && x.dim() >= 2 && x.numel() > 0;
+}
+
+// Input i laid out as the tensor that is normalised, in fp32.
+inline at::Tensor normalized_in(OpContext& c, size_t i, const at::Tensor& as) {
+  return widen(stored_channels_last(as) ? c.in_channels_last(i) : c.in(i));
+}
+
+// Output 0 laid out as the tensor that is normalised: its memory, or fp32 scratch that is narrowed into it at the end.
+class NormOut {
+ public:
+  NormOut(OpContext& c, const at::Tensor& as)
+      : target_(c.out_as(0, as)),
+        values_(is_low_precision(target_) ? at::empty_like(target_, target_.options().dtype(at::kFloat)) : target_) {}
+  const at::Tensor& values() const { return values_; }
+  float* data() const { return values_.mutable_data_ptr<float>(); }
+  void store() const {
+    if (!values_.is_same(target_)) target_.copy_(values_);
+  }
+
+ private:
+  at::Tensor target_, values_;
+};
+
+// A per-channel operand as fp32, or `otherwise` where absent.
+std::vector<float> channel_values(OpContext& c, size_t i, int64_t channels, float otherwise);
+
+inline void write_values(const at::Tensor& target, const std::vector<double>& values) {
+  target.copy_(at::from_blob(const_cast<double*>(values.data()), target.sizes(), at::kDouble));
+}
+
+}  // namespace acl_sim
