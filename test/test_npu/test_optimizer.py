@@ -61,6 +61,27 @@ class TestOptimizers(unittest.TestCase):
                     if want.is_floating_point():
                         self.assertLess(relative_error(got, want), 1e-5, key)
 
+    def test_foreach_in_one_pass(self):
+        """A default step is one operator of the device; what it does not apply to takes upstream's list operators."""
+        for make in (
+            lambda p: torch.optim.Adam(p, amsgrad=True),
+            lambda p: torch.optim.AdamW(p, maximize=True),
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+        ):
+            for dtype, most in ((torch.float32, 1), (torch.float64, 1), (torch.bfloat16, None)):
+                params = [torch.nn.Parameter(torch.ones(n, 3, dtype=dtype).npu()) for n in range(1, 9)]
+                optimizer = make(params)
+                for step in range(3):
+                    for p in params:
+                        p.grad = torch.full_like(p, 0.5 + step)
+                    torch.npu.synchronize()
+                    before = torch._C._npu_simulatorCounters(0)["ops_launched"]
+                    optimizer.step()
+                    torch.npu.synchronize()
+                    launches = torch._C._npu_simulatorCounters(0)["ops_launched"] - before
+                with self.subTest(type(optimizer).__name__, dtype=dtype):
+                    self.assertEqual(launches == 1, most == 1)
+
     def test_channels_last_parameters(self):
         """They are updated in the order of their memory, and lists of them by one operator as all others."""
         last = torch.channels_last

@@ -2,6 +2,7 @@
 // simulator's counters of copies and launches.
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
+#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/npu/TorchvisionOnCpu.h>
 #include <acl/acl_op_compiler.h>
@@ -91,6 +92,8 @@ py::object simulator_counters(int device) {
 void bind_compile(py::module_& m) {
   m.def("_npu_setOption", torch::wrap_pybind_function(&set_option));
   m.def("_npu_setFuzzyCompile", torch::wrap_pybind_function(&set_fuzzy_compile));
+  m.def("_npu_hasOperator",
+        torch::wrap_pybind_function([](const std::string& ir) { return !at::native::npu::lacks(ir.c_str()); }));
   m.def("_npu_fallbackStats", torch::wrap_pybind_function([]() { return at::native::npu::fallback_stats(); }));
   m.def("_npu_resetFallbackStats", torch::wrap_pybind_function([]() { at::native::npu::reset_fallback_stats(); }));
   m.def("_npu_provideTorchvisionOnCpu", torch::wrap_pybind_function(&at::npu::provide_torchvision_on_cpu));

@@ -92,18 +92,25 @@ void adam(const char* name, bool decoupled, TensorList params, TensorList grads,
   if (params.empty()) {
     return;
   }
-  check(name, {params, grads, exp_avgs, exp_avg_sqs, steps});
+  check(name, {params, grads, exp_avgs, exp_avg_sqs});
+  TORCH_CHECK(steps.size() == params.size(), name, ": lists of ", params.size(), " and ", steps.size(), " tensors");
   const TensorList maxima = amsgrad ? max_exp_avg_sqs : TensorList();
   TORCH_CHECK(!amsgrad || maxima.size() == params.size(), name, ": a buffer of maxima is missing");
   if (amsgrad) check(name, {params, maxima});
   DeviceOf guard(params[0]);
   if (lacks("FusedAdam")) {
-    return composed::adam(decoupled, params, grads, exp_avgs, exp_avg_sqs, maxima, steps, lr.on(params[0]), beta1,
+    std::vector<Tensor> on_device;
+    for (const Tensor& step : steps) on_device.push_back(step.to(params[0].device()));
+    return composed::adam(decoupled, params, grads, exp_avgs, exp_avg_sqs, maxima, on_device, lr.on(params[0]), beta1,
                           beta2, weight_decay, eps, maximize, grad_scale, found_inf);
   }
   OpCommand cmd;
   cmd.Name("FusedAdam");
-  add_lists(cmd, {params, grads, exp_avgs, exp_avg_sqs, maxima, steps}, false);
+  add_lists(cmd, {params, grads, exp_avgs, exp_avg_sqs, maxima}, false);
+  for (const Tensor& step : steps) {
+    TORCH_CHECK(step.numel() == 1, name, ": a step must be one number, but has ", step.numel());
+    step.is_cpu() ? cmd.Input(step.item(), kFloat) : cmd.Input(step);
+  }
   add_rate(cmd, lr);
   for (const double number : {beta1, beta2, weight_decay, eps}) {
     cmd.Input(Scalar(number), kDouble);

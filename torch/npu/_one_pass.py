@@ -1,0 +1,67 @@
+r"""Steps of torch.optim's foreach forms in one pass over memory, where the device has an operator for a whole step.
+
+The list operators of a foreach step read and write all parameters about ten times. Results are those of the same
+formula, but its intermediate results are not rounded to memory in between.
+"""
+
+from collections.abc import Sequence
+
+import torch._prims_common
+
+import torch
+from torch import Tensor
+
+_PLAIN = (torch.nn.Parameter, Tensor)
+_DTYPES = (torch.float32, torch.float64)
+
+
+def _is_dense(t: Tensor) -> bool:
+    return t.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(t)
+
+
+def _applies(operator: str, *lists: Sequence[Tensor]) -> bool:
+    """Whether every parameter and what belongs to it are plain tensors that lie in the same order of memory."""
+    if torch.compiler.is_compiling() or not torch._C._npu_hasOperator(operator):
+        return False
+    for of_param in zip(*lists, strict=True):
+        param = of_param[0]
+        dtype, strides, shape = param.dtype, param.stride(), param.shape
+        if type(param) not in _PLAIN or dtype not in _DTYPES or not _is_dense(param):
+            return False
+        for t in of_param[1:]:
+            if t.dtype is not dtype or t.stride() != strides or t.shape != shape or t.device != param.device:
+                return False
+    return True
+
+
+def adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor],
+    steps: list[Tensor],
+    *,
+    decoupled: bool,
+    **numbers: float,
+) -> bool:
+    """A step of Adam, or, if decoupled, of AdamW; False if nothing was done because it does not apply."""
+    if not _applies("FusedAdam", params, grads, exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if max_exp_avg_sqs else [])):
+        return False
+    step = torch._fused_adamw_ if decoupled else torch._fused_adam_
+    lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
+    step(*lists, amsgrad=bool(max_exp_avg_sqs), maximize=False, **numbers)
+    return True
+
+
+def sgd(
+    params: list[Tensor], grads: list[Tensor], momenta: Sequence[Tensor | None], maximize: bool, **numbers: float
+) -> bool:
+    """A step of SGD; False if nothing was done because it does not apply."""
+    known = [t for t in momenta if t is not None] if numbers["momentum"] != 0 else []
+    if numbers["momentum"] != 0 and len(known) != len(params):
+        return False  # a first step: upstream makes the buffers
+    if not _applies("FusedSgd", params, grads, *([known] if known else [])):
+        return False
+    torch._fused_sgd_(params, grads, known, maximize=maximize, is_first_step=False, **numbers)
+    return True
