@@ -42,15 +42,17 @@ def adam(
     max_exp_avg_sqs: list[Tensor],
     steps: list[Tensor],
     *,
+    maximize: bool,
     decoupled: bool,
     **numbers: float,
 ) -> bool:
     """A step of Adam, or, if decoupled, of AdamW; False if nothing was done because it does not apply."""
     if not _applies("FusedAdam", params, grads, exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if max_exp_avg_sqs else [])):
         return False
+    torch._foreach_add_(steps, torch.tensor(1.0), alpha=1.0)  # they are on the host: a number would be wrapped for each
     step = torch._fused_adamw_ if decoupled else torch._fused_adam_
     lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
-    step(*lists, amsgrad=bool(max_exp_avg_sqs), maximize=False, **numbers)
+    step(*lists, amsgrad=bool(max_exp_avg_sqs), maximize=maximize, **numbers)
     return True
 
 
