@@ -29,7 +29,7 @@ class Ledger {
   void give(size_t size);
   // Bytes of all processes.
   size_t used();
-  // "; of these, process 12 uses 4096 bytes" for each of the others that uses some, at most eight.
+  // "; of the others, process 12 uses 4096 bytes" and so on, for those that use some, at most eight.
   std::string others();
 
  private:
