@@ -104,6 +104,7 @@ Device* device_of_alias(const void* alias) {
 
 Device::Device(int logical_id)
     : id(logical_id),
+      ledger_(config().visible[static_cast<size_t>(logical_id)], config().memory),
       window_(windows().handed_out + windows().window_bytes * static_cast<size_t>(logical_id)),
       distance_(windows().aliases - windows().handed_out),
       window_bytes_(windows().window_bytes),
@@ -135,13 +136,20 @@ Device::Device(int logical_id)
 }
 
 void Device::count(size_t size) {
-  if (size > config().memory || used_ > config().memory - size) {
+  const size_t bound = config().memory;
+  if (size > bound || used_ > bound - size || !ledger_.take(size)) {
+    const size_t all = ledger_.used();
     throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION,
-                format("device %d is out of memory: %zu bytes asked for, %zu of %zu are free", id, size,
-                       config().memory - used_, config().memory));
+                format("device %d is out of memory: %zu bytes asked for, %zu of %zu are free%s", id, size,
+                       all < bound ? bound - all : 0, bound, ledger_.others().c_str()));
   }
   used_ += size;
   if (used_ > peak_) peak_ = used_;
+}
+
+void Device::discount(size_t size) {
+  used_ -= size;
+  ledger_.give(size);
 }
 
 void Device::punch(size_t offset, size_t size) {
@@ -154,7 +162,7 @@ size_t Device::take_physical(size_t size) {
   count(size);
   const auto at = file_ranges_.take(size);
   if (!at) {
-    used_ -= size;
+    discount(size);
     throw Error(ACL_ERROR_RT_MEMORY_ALLOCATION, format("device %d has no run of %zu free bytes", id, size));
   }
   return *at;
@@ -164,7 +172,7 @@ void Device::give_physical(size_t offset, size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   punch(offset, size);
   file_ranges_.give(offset, size);
-  used_ -= size;
+  discount(size);
 }
 
 void* Device::malloc(size_t size) {
@@ -183,7 +191,7 @@ bool Device::free(void* pointer) {
   shrinks_.fetch_add(1, std::memory_order_acq_rel);
   punch(found->first, found->second);
   file_ranges_.give(found->first, found->second);
-  used_ -= found->second;
+  discount(found->second);
   blocks_.erase(found);
   return true;
 }
@@ -194,7 +202,7 @@ void Device::free_all() {
   for (const auto& [at, size] : blocks_) {
     punch(at, size);
     file_ranges_.give(at, size);
-    used_ -= size;
+    discount(size);
   }
   blocks_.clear();
 }
@@ -245,7 +253,8 @@ bool Device::find_range(size_t at, size_t size, size_t* begin, size_t* end) {
 void Device::memory_info(size_t* free, size_t* total, size_t* peak) {
   std::lock_guard<std::mutex> lock(mutex_);
   *total = config().memory;
-  *free = config().memory - used_;
+  const size_t all = ledger_.used();
+  *free = all < config().memory ? config().memory - all : 0;
   if (peak) *peak = peak_;
 }
 

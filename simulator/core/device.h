@@ -6,7 +6,8 @@
 // a host that dereferences them crashes, as it would on a card. The device itself reads and writes through the *alias*,
 // a readable mapping at a fixed distance, so that translating an address is one addition. The windows of all devices
 // are one reservation, so that finding the device of an address is one division. The file is sparse and larger than
-// the device: what is used is bounded by a counter, and fragments never make an allocation fail that would fit.
+// the device: what is used is bounded by a counter (Note [Shared bound]), and fragments never make an allocation fail
+// that would fit.
 
 #include <acl/acl.h>
 
@@ -16,6 +17,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/ledger.h"
 #include "core/ranges.h"
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
@@ -89,9 +91,12 @@ class Device {
     bool mapped = false;
     size_t mapped_size = 0;
   };
+  // Both need mutex_.
   void count(size_t size);
+  void discount(size_t size);
   void punch(size_t offset, size_t size);
 
+  Ledger ledger_;
   char* window_;
   ptrdiff_t distance_;
   size_t window_bytes_;
@@ -106,7 +111,7 @@ class Device {
   Ranges address_ranges_;            // window offsets behind the file's
   std::map<size_t, size_t> blocks_;  // window offset -> size
   std::map<size_t, Reservation> reserved_;
-  size_t used_ = 0, peak_ = 0;
+  size_t used_ = 0, peak_ = 0;  // of this process
 };
 
 // The device that owns an address of the windows, opened or not, as a logical number; -1 for host memory.

@@ -6,6 +6,7 @@ torch package. Argument types come from third_party/acl/acl_api.yaml.
 
 import ctypes
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -221,6 +222,9 @@ def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
 
+_scripts = itertools.count()
+
+
 def run_script(body, env=None, timeout=120):
     """Runs Python text in a fresh process with this module imported as `acl`; gives the CompletedProcess."""
     prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -230,8 +234,9 @@ def run_script(body, env=None, timeout=120):
         for k, v in os.environ.items()
         if not k.startswith(("ASCEND_SIM_", "ASCEND_RT_", "ASCEND_GLOBAL_", "ASCEND_SLOG_"))
     }
-    # Several devices, as several_devices.py gives to the tests of a process.
-    variables.update({"ASCEND_SIM_DEVICE_COUNT": "8", **(env or {})})
+    # Several devices, as several_devices.py gives to the tests of a process, and a host of its own with all its memory.
+    host = f"script-{os.getpid()}-{next(_scripts)}"
+    variables.update({"ASCEND_SIM_DEVICE_COUNT": "8", "ASCEND_SIM_HOST": host, **(env or {})})
     return subprocess.run(
         [sys.executable, "-c", prelude + textwrap.dedent(body)],
         env=variables,

@@ -42,6 +42,103 @@ class TestMemory(unittest.TestCase):
         """
         self.assertEqual(self.run_good(script, ASCEND_SIM_MEMORY="64M"), ["207001", "207001", "0", "0"])
 
+    def test_processes_on_one_device_share_its_bound(self):
+        # The script starts a second process, which holds 40 of the device's 64 MiB until it is told otherwise.
+        script = """
+            import signal, subprocess
+            holder = prelude + '''
+            lib = acl.Library()
+            lib.check(lib.aclrtSetDevice(0))
+            blocks = [lib.malloc(20 << 20) for _ in range(2)]
+            print("ready", flush=True)
+            for line in sys.stdin:
+                lib.check(lib.aclrtFree(blocks.pop()))
+                print("freed", flush=True)
+            '''
+            lib = acl.Library()
+            lib.check(lib.aclrtSetDevice(0))
+            def start(**env):
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+                process = subprocess.Popen([sys.executable, "-c", holder], env=dict(os.environ, **env), **pipes)
+                assert process.stdout.readline() == "ready\\n"
+                return process
+            def free():
+                left, whole = ctypes.c_size_t(), ctypes.c_size_t()
+                lib.check(lib.aclrtGetMemInfo(1, ctypes.byref(left), ctypes.byref(whole)))
+                return left.value >> 20
+            def fits(mib):
+                p = ctypes.c_void_p()
+                code = lib.aclrtMalloc(ctypes.byref(p), mib << 20, 0)
+                if code == 0:
+                    lib.check(lib.aclrtFree(p))
+                return code == 0
+            assert free() == 64 and fits(64)
+            first = start()
+            assert free() == 24 and fits(24)
+            assert not fits(26)
+            text = lib.message()
+            assert f"process {first.pid} uses {40 << 20} bytes" in text, text
+            lib.check(lib.aclrtSetDevice(1))
+            assert fits(64)  # another device
+            lib.check(lib.aclrtSetDevice(0))
+            first.stdin.write("free one\\n")
+            first.stdin.flush()
+            assert first.stdout.readline() == "freed\\n"
+            assert free() == 44 and fits(44) and not fits(46)
+            other = start(ASCEND_SIM_HOST=os.environ["ASCEND_SIM_HOST"] + "-other")  # another host's device
+            assert free() == 44
+            mine = lib.malloc(44 << 20)
+            assert free() == 0
+            for process in (first, other):
+                process.kill()
+                process.wait()
+            assert free() == 20 and fits(20) and not fits(22)
+            lib.check(lib.aclrtFree(mine))
+            last = start()
+            last.communicate()  # ends by itself
+            assert free() == 64 and fits(64)
+        """
+        prelude = f"import sys; sys.path.insert(0, {str(acl.ROOT / 'test/test_npu')!r}); import acl_library as acl"
+        script = f"prelude = {prelude!r}\n" + textwrap.dedent(script)
+        self.run_good(script, ASCEND_SIM_MEMORY="64M")
+
+    def test_a_program_that_replaces_itself_gives_its_memory_back(self):
+        script = """
+            lib = acl.Library()
+            lib.check(lib.aclrtSetDevice(0))
+            left, whole = ctypes.c_size_t(), ctypes.c_size_t()
+            if len(sys.argv) == 1:
+                lib.malloc(40 << 20)
+                os.execv(sys.executable, [*sys.orig_argv, "again"])
+            lib.check(lib.aclrtGetMemInfo(1, ctypes.byref(left), ctypes.byref(whole)))
+            print(left.value >> 20)
+        """
+        self.assertEqual(self.run_good(script, ASCEND_SIM_MEMORY="64M"), ["64"])
+
+    def test_many_processes_open_a_device_at_once(self):
+        # All must find the same table: together they use what one of them sees.
+        script = """
+            import multiprocessing
+            def work(barrier):
+                lib = acl.Library()
+                barrier.wait()
+                lib.check(lib.aclrtSetDevice(0))
+                lib.malloc(1 << 20)
+                barrier.wait()
+                left, whole = ctypes.c_size_t(), ctypes.c_size_t()
+                lib.check(lib.aclrtGetMemInfo(1, ctypes.byref(left), ctypes.byref(whole)))
+                print(left.value >> 20, flush=True)
+                barrier.wait()
+            context = multiprocessing.get_context("fork")
+            barrier = context.Barrier(8)
+            processes = [context.Process(target=work, args=(barrier,)) for _ in range(8)]
+            for process in processes:
+                process.start()
+            for process in processes:
+                process.join()
+        """
+        self.assertEqual(self.run_good(script, ASCEND_SIM_MEMORY="64M"), ["48"] * 8)
+
     def test_freed_pages_go_back_to_the_host(self):
         script = """
             def resident():

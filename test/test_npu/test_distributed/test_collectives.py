@@ -1,5 +1,6 @@
 """Every collective of the hccl back end, every dtype and reduction, compared with what all ranks' inputs give."""
 
+import os
 import unittest
 
 import ranks
@@ -291,7 +292,7 @@ def splitting(rank, size):
     dist.destroy_process_group()
 
 
-def default_backend(rank, size):
+def default_backend(rank, size, next_port):
     dist.init_process_group()
     assert dist.get_backend() == "hccl", dist.get_backend()
     x = torch.ones(3, device="npu")
@@ -304,6 +305,8 @@ def default_backend(rank, size):
     else:
         raise AssertionError("a CPU tensor was taken")
     dist.destroy_process_group()
+    # At another port: a rank that is early would meet the first group's store, which is about to close.
+    os.environ["MASTER_PORT"] = next_port
     dist.init_process_group("cpu:gloo,npu:hccl")
     for device in ("cpu", "npu"):
         x = torch.ones(3, device=device)
@@ -363,6 +366,7 @@ class TestCollectives(unittest.TestCase):
             __file__,
             "default_backend",
             2,
+            free_port(),
             group=False,
             env=lambda rank: environment(rank) | {"MASTER_PORT": port, "WORLD_SIZE": "2"},
         )
