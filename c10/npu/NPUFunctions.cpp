@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -39,7 +38,7 @@ DeviceCount count_devices() noexcept {
       result.reason = c10::str("aclrtGetDeviceCount failed, error code is ", code, " (", error_name(code), "). ",
                                take_recent_error());
     } else if (count == 0) {
-      const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+      const char* visible = environment("ASCEND_RT_VISIBLE_DEVICES");
       result.reason = visible == nullptr
                           ? "the driver reports no device"
                           : c10::str("ASCEND_RT_VISIBLE_DEVICES='", visible,
