@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch.nn import functional as F
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the benchmarks over many networks or layers share: one table of ratios, kept as JSON, compared with an earlier one."""
+"""What the benchmarks over networks or layers share: one table of ratios as JSON, compared with an earlier one."""
 
 import argparse
 import json

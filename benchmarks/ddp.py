@@ -161,7 +161,8 @@ def main() -> None:
         return
     print(
         f"a step of {args.batch} images of {args.pixels} px: 1 rank with 2 threads {medians['one'] * 1e3:.0f} ms, "
-        f"2 ranks with 1 thread {medians['step'] * 1e3:.0f} ms ({medians['alone'] * 1e3:.0f} ms without exchanging gradients)"
+        f"2 ranks with 1 thread {medians['step'] * 1e3:.0f} ms "
+        f"({medians['alone'] * 1e3:.0f} ms without exchanging gradients)"
     )
     print(f"exchange alone {medians['exchange'] * 1e3:.1f} ms, of which {hidden:.0%} is hidden behind the step")
     targets.show()

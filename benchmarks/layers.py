@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares 45 layers, forward and backward, on npu:0 with upstream's CPU kernels at two sizes.
 
-Both devices take turns in one process, the best of N counts. "small" fits the cache, "large" does not. Exit status 0 says
-that the figures are valid, whether or not they meet the targets; 3 that other processes were in the way.
+Both devices take turns in one process, the best of N counts. "small" fits the cache, "large" does not. Exit status 0
+says that the figures are valid, whether or not they meet the targets; 3 that other processes were in the way.
 """
 
 import argparse
@@ -11,15 +11,15 @@ from collections.abc import Callable
 import _figures
 from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
 from _figures import Figure, geometric_mean
+from torch.nn import functional as F
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 SIZES = ("small", "large")
 MEAN, LEAST = 1.2, 0.9
 
-# Shapes of inputs: of images (batch, channels, side, side), of rows (batch, width), of sequences (batch, length, width).
+# Shapes of inputs: images (batch, channels, side, side), rows (batch, width), sequences (batch, length, width).
 SHAPES = {
     "images": {"small": (8, 32, 16, 16), "large": (16, 64, 56, 56)},
     "volumes": {"small": (2, 8, 8, 8, 8), "large": (4, 16, 16, 32, 32)},

@@ -2,6 +2,8 @@
 
 #include <c10/npu/NPUCachingAllocator.h>
 
+#include <c10/npu/NPUOptions.h>
+
 #include <acl_loader.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/npu/NPUGuard.h>
@@ -12,7 +14,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <utility>
 
 namespace c10::npu::NPUCachingAllocator {
@@ -36,7 +37,7 @@ void apply_variable(const char* settings) {
 // Reads PYTORCH_NPU_ALLOC_CONF once; PYTORCH_ALLOC_CONF is read by c10 itself.
 void apply_environment() {
   static const bool applied = [] {
-    if (const char* settings = std::getenv("PYTORCH_NPU_ALLOC_CONF"); settings != nullptr && *settings != '\0') {
+    if (const char* settings = environment("PYTORCH_NPU_ALLOC_CONF"); settings != nullptr && *settings != '\0') {
       apply_variable(settings);
     }
     apply_settings();

@@ -2,9 +2,10 @@
 
 #include <c10/npu/NPUException.h>
 
+#include <c10/npu/NPUOptions.h>
+
 #include <acl_loader.h>
 
-#include <cstdlib>
 #include <cstring>
 
 namespace c10::npu {
@@ -26,10 +27,10 @@ std::string where_text(const SourceLocation& where) {
 }
 
 std::string log_directory() {
-  if (const char* path = std::getenv("ASCEND_PROCESS_LOG_PATH"); path != nullptr && *path != '\0') {
+  if (const char* path = environment("ASCEND_PROCESS_LOG_PATH"); path != nullptr && *path != '\0') {
     return path;
   }
-  const char* home = std::getenv("HOME");
+  const char* home = environment("HOME");
   return std::string(home != nullptr ? home : "~") + "/ascend/log/plog";
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 // The value of an integer variable, or `otherwise` when it is unset or empty.
 int32_t read_integer(const char* name, int32_t otherwise, int32_t least, int32_t most) {
-  const char* text = std::getenv(name);
+  const char* text = environment(name);
   if (text == nullptr || *text == '\0') {
     return otherwise;
   }
@@ -43,6 +43,8 @@ Options read_options() {
 }
 
 }  // namespace
+
+const char* environment(const char* name) { return std::getenv(name); }
 
 const Options& options() {
   static const Options instance = read_options();

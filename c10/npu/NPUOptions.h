@@ -25,6 +25,10 @@ struct Options {
   int32_t sync_timeout_ms = 30 * 60 * 1000;
 };
 
+// The value of an environment variable, null where it is unset: the one place where the host reads the environment.
+// docs/variables.yaml lists every variable with its type, default and meaning; test_variables.py compares.
+C10_NPU_API const char* environment(const char* name);
+
 // Throws ValueError, naming the variable, when one holds a value that is not allowed.
 C10_NPU_API const Options& options();
 

@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include "core/environment.h"
 #include "core/error.h"
 
 #include <cerrno>
@@ -19,7 +20,7 @@ bool read_number(const char* text, const char** end, unsigned long long* value) 
 }
 
 void read_integer(const char* name, long long least, long long most, long long* value, std::string* problem) {
-  const char* text = std::getenv(name);
+  const char* text = environment(name);
   if (!text || !*text) return;
   const char* end = nullptr;
   unsigned long long number = 0;
@@ -32,7 +33,7 @@ void read_integer(const char* name, long long least, long long most, long long* 
 }
 
 void read_size(const char* name, size_t least, size_t* value, std::string* problem) {
-  const char* text = std::getenv(name);
+  const char* text = environment(name);
   if (!text || !*text) return;
   const char* end = nullptr;
   unsigned long long number = 0;
@@ -52,7 +53,7 @@ void read_size(const char* name, size_t least, size_t* value, std::string* probl
 }
 
 void read_operators(bool* documented_only, std::string* problem) {
-  const char* text = std::getenv("ASCEND_SIM_OPERATORS");
+  const char* text = environment("ASCEND_SIM_OPERATORS");
   if (!text || !*text) return;
   const std::string value = text;
   *documented_only = value == "cann";
@@ -65,7 +66,7 @@ void read_operators(bool* documented_only, std::string* problem) {
 
 std::vector<int> read_visible(int physical) {
   std::vector<int> visible;
-  const char* text = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+  const char* text = environment("ASCEND_RT_VISIBLE_DEVICES");
   if (!text) {
     for (int i = 0; i < physical; ++i) visible.push_back(i);
     return visible;

@@ -1,6 +1,7 @@
 #include "core/fault.h"
 
 #include "core/device.h"
+#include "core/environment.h"
 #include "core/error.h"
 
 #include <cerrno>
@@ -111,7 +112,7 @@ void detail::read_fault_environment() {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   if (faults_armed.load() >= 0) return;
-  const char* text = std::getenv("ASCEND_SIM_FAULT");
+  const char* text = environment("ASCEND_SIM_FAULT");
   try {
     if (text) s.faults = parse(text);
   } catch (const acl_sim::Error& error) {

@@ -1,8 +1,9 @@
 #include "core/log.h"
 
+#include "core/environment.h"
+
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <mutex>
@@ -34,7 +35,7 @@ Sink& sink() {
 }
 
 int digit(const char* name, int otherwise, int most) {
-  const char* text = std::getenv(name);
+  const char* text = environment(name);
   if (!text || text[0] < '0' || text[0] > '0' + most || text[1]) return otherwise;
   return text[0] - '0';
 }
@@ -46,8 +47,8 @@ void make_folders(const std::string& path) {
 }
 
 std::string folder() {
-  if (const char* path = std::getenv("ASCEND_PROCESS_LOG_PATH"); path && *path) return std::string(path) + "/plog";
-  const char* home = std::getenv("HOME");
+  if (const char* path = environment("ASCEND_PROCESS_LOG_PATH"); path && *path) return std::string(path) + "/plog";
+  const char* home = environment("HOME");
   return std::string(home && *home ? home : "/tmp") + "/ascend/log/plog";
 }
 

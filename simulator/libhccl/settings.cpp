@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include "core/environment.h"
 #include "guard.h"
 
 #include <arpa/inet.h>
@@ -21,7 +22,7 @@ namespace hccl_sim {
 namespace {
 
 std::string variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = acl_sim::environment(name);
   return value ? value : "";
 }
 

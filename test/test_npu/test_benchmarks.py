@@ -115,7 +115,11 @@ class TestScripts(TestCase):
     def test_models_and_layers(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, options, lines in (
-                ("models", ("--only", "mlp"), [r"mlp +train +cpu +[\d.]+ ms", r"mlp +autocast", r"targets: \d of 4 met"]),
+                (
+                    "models",
+                    ("--only", "mlp"),
+                    [r"mlp +train +cpu +[\d.]+ ms", r"mlp +autocast", r"targets: \d of 4 met"],
+                ),
                 ("layers", ("--only", "relu", "gru", "--sizes", "small"), [r"gru +small", r"targets: \d of 3 met"]),
             ):
                 file = f"{folder}/{name}.json"

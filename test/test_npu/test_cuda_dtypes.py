@@ -26,7 +26,7 @@ NOT_FOR_OTHERS = {
     "to_sparse",
 }
 
-# The formulas of their gradients multiply powers, which for the database's numbers leave the range of halves on the way.
+# The formulas of their gradients multiply powers, which for upstream's samples leave the range of halves on the way.
 POWERS = {"pow", "logaddexp"}
 
 
@@ -61,7 +61,6 @@ def samples_of(op, dtype, grad=False):
     torch.manual_seed(0)
     source = WIDE.get(dtype, dtype)
     for sample in itertools.islice(op.sample_inputs("cpu", source, requires_grad=grad), SAMPLES):
-
         scale = 0.125 if grad and op.name in POWERS and dtype is torch.complex32 else 1
 
         def narrow(v, scale=scale):

@@ -115,7 +115,7 @@ class LinalgTest(unittest.TestCase):
         self.check(torch.linalg.lstsq, flat, b, driver="gelsd")
 
     def test_least_squares_of_batches(self):
-        """A batch on either side; right-hand sides of one dimension less are vectors for the very batch, or matrices."""
+        """A batch on either side; right-hand sides of one dimension less are vectors for that batch, or matrices."""
         shapes = (
             *(((2, 5, 3), (1, 5, 2)), ((1, 5, 3), (2, 5, 2)), ((2, 1, 5, 3), (1, 3, 5, 2)), ((2, 5, 3), (2, 5))),
             *(((1, 5, 3), (5, 2)), ((5, 5, 3), (5, 2)), ((2, 1, 3, 2), (1, 3, 3)), ((0, 5, 3), (0, 5, 2))),

@@ -5,10 +5,10 @@
 import copy
 import unittest
 
+import torch.utils.flop_counter
 from nn_checks import check, randn, relative_error
 
 import torch
-import torch.utils.flop_counter
 
 
 class TestRecurrent(unittest.TestCase):
@@ -177,7 +177,9 @@ class TestSequences(unittest.TestCase):
                 for p in net.parameters():
                     p.copy_(torch.ones_like(p) if p.dim() == 2 and p.shape[1] == 1 else torch.zeros_like(p))
                 x = torch.tensor(special).view(1, -1, 1)
-                torch.testing.assert_close(net.npu()(x.npu())[0].cpu(), net.cpu()(x)[0], rtol=2e-6, atol=1e-37, equal_nan=True)
+                torch.testing.assert_close(
+                    net.npu()(x.npu())[0].cpu(), net.cpu()(x)[0], rtol=2e-6, atol=1e-37, equal_nan=True
+                )
 
     def test_errors_are_no_larger_than_the_cpus(self):
         torch.manual_seed(1)

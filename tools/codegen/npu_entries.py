@@ -393,7 +393,9 @@ class _Reader:
         known = {name: f for name, f in functionals.items() if f is not None}
         exact = bool(entry.get("exact"))
         wide = wide_types(entry, where)
-        return AtenOp(where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide, special)
+        return AtenOp(
+            where, functions, str(entry["ir"]), dtypes, like, rule, exact, known, check, composed, wide, special
+        )
 
     def functional_of(self, function: NativeFunction) -> NativeFunction | None:
         """The overload that has an out= overload's other arguments."""

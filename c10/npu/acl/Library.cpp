@@ -6,6 +6,7 @@
 #include <c10/npu/acl/Library.h>
 
 #include <acl/acl_base.h>
+#include <c10/npu/NPUOptions.h>
 #include <c10/util/Exception.h>
 
 #include <dlfcn.h>
@@ -13,7 +14,6 @@
 #include <sys/stat.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -43,7 +43,7 @@ struct Attempt {
 };
 
 std::string variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = environment(name);
   return value ? value : "";
 }
 

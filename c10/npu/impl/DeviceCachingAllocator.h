@@ -29,6 +29,8 @@ struct Limits {
 };
 extern Limits limits;
 void apply_settings();
+// From this size on a block is oversize: it is not split, and serves requests of about its own size only.
+inline size_t max_split_size() { return limits.max_split_size.load(std::memory_order_relaxed); }
 
 class DeviceCachingAllocator {
  public:

@@ -2,6 +2,7 @@
 
 #include <c10/npu/impl/Uuid.h>
 
+#include <c10/npu/NPUOptions.h>
 #include <c10/util/StringUtil.h>
 
 #include <cstdlib>
@@ -15,7 +16,7 @@ namespace {
 
 // The device's number on the host, which ASCEND_RT_VISIBLE_DEVICES may hide: the device's place in that list.
 int number_on_host(DeviceIndex device) {
-  const char* text = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+  const char* text = environment("ASCEND_RT_VISIBLE_DEVICES");
   std::istringstream list(text != nullptr ? text : "");
   int number = device;
   std::string entry;

@@ -1,11 +1,11 @@
 #include "exec/definition/custom.h"
 
+#include "core/environment.h"
 #include "core/log.h"
 #include "custom_op.h"
 #include "exec/definition/registry.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -99,7 +99,7 @@ struct Outcome {
 };
 
 Outcome load_all() {
-  const char* text = std::getenv("ASCEND_CUSTOM_OPP_PATH");
+  const char* text = environment("ASCEND_CUSTOM_OPP_PATH");
   try {
     for (std::string rest = text ? text : ""; !rest.empty();) {
       const size_t end = rest.find(':');

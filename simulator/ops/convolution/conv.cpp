@@ -168,7 +168,8 @@ void conv_backprop_input_op(OpContext& c) {
   const at::ScalarType dtype = dy0.scalar_type();
   const ConvAttrs a = read_attrs(c, dy0.dim() - 2);
   if (is_bf16_image(dy0) && c.in_any(1).scalar_type() == dtype)
-    return gradient(c, true, c.in_channels_last(2), shape_only(image_sizes(c, 0), dy0), c.in_channels_last(1), a, dtype);
+    return gradient(c, true, c.in_channels_last(2), shape_only(image_sizes(c, 0), dy0), c.in_channels_last(1), a,
+                    dtype);
   const at::Tensor w = operand(c, 1), dy = operand(c, 2);
   if (runs_on_rows(dy, a) && computes_in_float(dy)) {
     const at::Tensor target = float_target(c, dtype);
@@ -187,7 +188,8 @@ void conv_backprop_filter_op(OpContext& c) {
   const at::ScalarType dtype = x0.scalar_type();
   const ConvAttrs a = read_attrs(c, x0.dim() - 2);
   if (is_bf16_image(x0) && c.in_any(2).scalar_type() == dtype)
-    return gradient(c, false, c.in_channels_last(2), c.in_channels_last(0), shape_only(filter_sizes(c, 1), x0), a, dtype);
+    return gradient(c, false, c.in_channels_last(2), c.in_channels_last(0), shape_only(filter_sizes(c, 1), x0), a,
+                    dtype);
   const at::Tensor x = operand(c, 0), dy = operand(c, 2);
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);
@@ -232,7 +234,13 @@ SIM_OP(Conv2D)
     .image_formats()
     .on_cube(CubeClass::Conv)
     .run(conv_forward_op);
-SIM_OP(Conv3D).inputs(2, 4).dtypes(kForward).attrs(kAttrs).require({"strides", "pads"}).on_cube(CubeClass::Conv).run(conv_forward_op);
+SIM_OP(Conv3D)
+    .inputs(2, 4)
+    .dtypes(kForward)
+    .attrs(kAttrs)
+    .require({"strides", "pads"})
+    .on_cube(CubeClass::Conv)
+    .run(conv_forward_op);
 SIM_OP(Conv2DTranspose)
     .inputs(3, 5)
     .dtypes({kIntTypes, kForward})

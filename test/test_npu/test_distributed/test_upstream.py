@@ -88,6 +88,7 @@ class Ranks:
             reasons = [f"rank {i}: {a[1]}" if a[1] else "" for i, a in enumerate(answers) if a[0] == outcome]
             if reasons:
                 return outcome, "\n".join(filter(None, reasons))
+        return None
 
     def end(self) -> None:
         for rank in self.ranks:

@@ -1,4 +1,4 @@
-"""What the ranks of two_hosts.sh run: ten steps with a checkpoint after each, compared with those of one CPU process."""
+"""What the ranks of two_hosts.sh run: ten steps a checkpoint after each, compared with those of one CPU process."""
 
 import os
 import sys

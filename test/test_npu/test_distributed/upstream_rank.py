@@ -1,5 +1,5 @@
-"""One rank that runs tests of upstream's DistributedTest, which is written for `torch.cuda` and nccl, one after another:
-`transfer_to_npu` gives the devices, groups and back ends of npu those names.
+"""One rank that runs tests of upstream's DistributedTest, which is written for `torch.cuda` and nccl, one after
+another: `transfer_to_npu` gives the devices, groups and back ends of npu those names.
 
 Reads a line (name of the test, file for the group to meet) for each test, and answers with a line of JSON: outcome
 ("right", "skipped", "wrong") and reason. Ends after a test that was wrong, since its group may be in any state.

@@ -3,11 +3,11 @@
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
+#include <c10/npu/NPUOptions.h>
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
 
-#include <cstdlib>
 #include <deque>
 #include <fstream>
 #include <map>
@@ -173,7 +173,7 @@ std::string hccl_recorder_content(bool only_active) {
 
 void hccl_recorder_dump(int rank) {
   if (recorder().most == 0) return;
-  const char* prefix = std::getenv("TORCH_HCCL_DEBUG_INFO_TEMP_FILE");
+  const char* prefix = c10::npu::environment("TORCH_HCCL_DEBUG_INFO_TEMP_FILE");
   const std::string path = (prefix && *prefix ? prefix : "/tmp/hccl_trace_rank_") + std::to_string(rank);
   std::ofstream file(path, std::ios::binary);
   file << hccl_recorder_content(/*only_active=*/false);

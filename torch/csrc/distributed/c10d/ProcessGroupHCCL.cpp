@@ -7,11 +7,11 @@
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUGuard.h>
+#include <c10/npu/NPUOptions.h>
 #include <torch/csrc/distributed/c10d/HCCLRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 #include <utility>
 
@@ -24,7 +24,7 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 std::atomic<size_t> groups{0};
 
 bool flag(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = c10::npu::environment(name);
   return value && *value && std::string(value) != "0";
 }
 

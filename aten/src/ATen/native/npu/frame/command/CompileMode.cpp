@@ -3,6 +3,7 @@
 #include <ATen/native/npu/frame/command/Launcher.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
+#include <c10/npu/NPUOptions.h>
 
 #include <algorithm>
 #include <cctype>
@@ -57,13 +58,13 @@ void add_range_operator(std::set<std::string>& ranges, const std::string& name) 
 // The caller holds the lock.
 void read_environment(Modes& m) {
   if (m.read) return;
-  const char* listed = std::getenv("DYNAMIC_OP");
+  const char* listed = c10::npu::environment("DYNAMIC_OP");
   for (std::string rest = listed ? listed : ""; !rest.empty();) {
     const auto end = rest.find('#');
     if (end != 0) add_range_operator(m.ranges, upper(rest.substr(0, end)));
     rest = end == std::string::npos ? "" : rest.substr(end + 1);
   }
-  if (const char* path = std::getenv("DISABLE_DYNAMIC_PATH"); path && *path) {
+  if (const char* path = c10::npu::environment("DISABLE_DYNAMIC_PATH"); path && *path) {
     std::ifstream file(path);
     TORCH_CHECK_VALUE(file, "Environment variable DISABLE_DYNAMIC_PATH: cannot read the file '", path,
                       "'; it lists the operators that are compiled for exact shapes, one per line");
@@ -71,7 +72,7 @@ void read_environment(Modes& m) {
       if (const auto name = trimmed(line); !name.empty()) m.exact.insert(name);
     }
   }
-  const char* enabled = std::getenv("DYNAMIC_COMPILE_ENABLE");
+  const char* enabled = c10::npu::environment("DYNAMIC_COMPILE_ENABLE");
   if (!m.fuzzy && enabled && std::strtol(enabled, nullptr, 10) != 0) {
     m.fuzzy = true;
     set_flag(true);

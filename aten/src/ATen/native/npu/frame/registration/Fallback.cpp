@@ -4,9 +4,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <c10/npu/NPUOptions.h>
 #include <torch/library.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -184,7 +184,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Di
 }
 
 bool fallback_enabled() {
-  const char* value = std::getenv("NPU_FALLBACK");
+  const char* value = c10::npu::environment("NPU_FALLBACK");
   return value == nullptr || std::strcmp(value, "0") != 0;
 }
 
