@@ -21,26 +21,22 @@ bool has_channel_rows(const at::Tensor& x) {
 
 at::Tensor wide_in(OpContext& c, size_t i) { return widen(optional_in(c, i)); }
 
-at::Tensor rows_in(OpContext& c, size_t i) { return widen(is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i)); }
+at::Tensor rows_in(OpContext& c, size_t i) { return is_image(c.in_any(i)) ? c.in_channels_last(i) : c.in(i); }
 
-// Output 0 as channel rows: its memory, or fp32 scratch that is narrowed into it at the end.
-class RowsOut {
- public:
-  RowsOut(OpContext& c, int64_t dim) : target_(dim == 4 ? c.out_channels_last(0) : c.out(0)), rows_(target_) {
-    if (is_low_precision(target_)) {
-      rows_ = at::empty_like(target_, target_.options().dtype(at::kFloat));
-    }
-  }
-  float* data() const { return rows_.mutable_data_ptr<float>(); }
-  void store() const {
-    if (!rows_.is_same(target_)) {
-      target_.copy_(rows_);
-    }
-  }
+// Output 0 as channel rows.
+at::Tensor rows_out(OpContext& c, int64_t dim) { return dim == 4 ? c.out_channels_last(0) : c.out(0); }
 
- private:
-  at::Tensor target_, rows_;
-};
+// body(pointer of the element type) for what has_channel_rows().
+template <class Body>
+void with_element_type(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kFloat) {
+    body(static_cast<float*>(nullptr));
+  } else if (dtype == at::kBFloat16) {
+    body(static_cast<c10::BFloat16*>(nullptr));
+  } else {
+    body(static_cast<c10::Half*>(nullptr));
+  }
+}
 
 // A per-channel operand as fp32, or `otherwise` where absent.
 std::vector<float> channel_values(OpContext& c, size_t i, int64_t channels, float otherwise) {
@@ -77,11 +73,12 @@ void batch_norm_train(OpContext& c) {
     c.out(4).copy_(rstd);
     return;
   }
-  const at::Tensor x = rows_in(c, 0);
-  const RowsOut y(c, x.dim());
+  const at::Tensor x = rows_in(c, 0), y = rows_out(c, x.dim());
   const int64_t channels = x.size(1), rows = x.numel() / channels;
   std::vector<double> mean(channels), m2(channels), rstd(channels);
-  row_statistics(x.const_data_ptr<float>(), rows, channels, mean.data(), m2.data());
+  with_element_type(x.scalar_type(), [&]<class T>(T*) {
+    row_statistics(x.const_data_ptr<T>(), rows, channels, mean.data(), m2.data());
+  });
   const std::vector<float> weight = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   std::vector<float> center(channels), scale(channels);
   const at::Tensor old_mean = c.in(3).to(at::kDouble), old_var = c.in(4).to(at::kDouble);
@@ -95,8 +92,10 @@ void batch_norm_train(OpContext& c) {
     new_mean[j] = old_mean.const_data_ptr<double>()[j] * (1 - momentum) + momentum * mean[j];
     new_var[j] = old_var.const_data_ptr<double>()[j] * (1 - momentum) + momentum * unbiased;
   }
-  row_normalize(x.const_data_ptr<float>(), rows, channels, center.data(), scale.data(), bias.data(), y.data());
-  y.store();
+  with_element_type(x.scalar_type(), [&]<class T>(T*) {
+    row_normalize(x.const_data_ptr<T>(), rows, channels, center.data(), scale.data(), bias.data(),
+                  y.mutable_data_ptr<T>());
+  });
   write_channels(c.out(1), new_mean);
   write_channels(c.out(2), new_var);
   write_channels(c.out(3), mean);
@@ -113,17 +112,17 @@ void batch_norm_infer(OpContext& c) {
                                               false, 0.0, eps)));
     return;
   }
-  const at::Tensor x = rows_in(c, 0);
-  const RowsOut y(c, x.dim());
+  const at::Tensor x = rows_in(c, 0), y = rows_out(c, x.dim());
   const int64_t channels = x.size(1);
   std::vector<float> scale = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   const std::vector<float> mean = channel_values(c, 3, channels, 0), var = channel_values(c, 4, channels, 1);
   for (int64_t j = 0; j < channels; ++j) {
     scale[j] = static_cast<float>(scale[j] / std::sqrt(var[j] + eps));
   }
-  row_normalize(x.const_data_ptr<float>(), x.numel() / channels, channels, mean.data(), scale.data(), bias.data(),
-                y.data());
-  y.store();
+  with_element_type(x.scalar_type(), [&]<class T>(T*) {
+    row_normalize(x.const_data_ptr<T>(), x.numel() / channels, channels, mean.data(), scale.data(), bias.data(),
+                  y.mutable_data_ptr<T>());
+  });
 }
 
 // inputs dy, x, weight, running_mean, running_var, save_mean, save_rstd; outputs dx, dweight, dbias
@@ -140,8 +139,7 @@ void batch_norm_grad(OpContext& c) {
     c.out(2).copy_(db.defined() ? db : at::zeros({shape.size(1)}));
     return;
   }
-  const at::Tensor dy = rows_in(c, 0), x = rows_in(c, 1);
-  const RowsOut dx(c, x.dim());
+  const at::Tensor dy = rows_in(c, 0), x = rows_in(c, 1), dx = rows_out(c, x.dim());
   const int64_t channels = x.size(1), rows = x.numel() / channels;
   std::vector<float> mean = channel_values(c, training ? 5 : 3, channels, 0);
   std::vector<float> rstd = channel_values(c, training ? 6 : 4, channels, 1);
@@ -151,8 +149,10 @@ void batch_norm_grad(OpContext& c) {
     }
   }
   std::vector<double> sum_dy(channels), sum_dy_x(channels), dweight(channels);
-  row_gradient_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), rows, channels, mean.data(), sum_dy.data(),
-                    sum_dy_x.data());
+  with_element_type(x.scalar_type(), [&]<class T>(T*) {
+    row_gradient_sums(dy.const_data_ptr<T>(), x.const_data_ptr<T>(), rows, channels, mean.data(), sum_dy.data(),
+                      sum_dy_x.data());
+  });
   std::vector<float> scale = channel_values(c, 2, channels, 1), a(channels), b(channels);
   for (int64_t j = 0; j < channels; ++j) {
     const double r = rstd[j];
@@ -161,9 +161,10 @@ void batch_norm_grad(OpContext& c) {
     b[j] = static_cast<float>(sum_dy_x[j] * r * r / static_cast<double>(rows));
     scale[j] = static_cast<float>(scale[j] * r);
   }
-  row_gradient(dy.const_data_ptr<float>(), training ? x.const_data_ptr<float>() : nullptr, rows, channels, mean.data(),
-               a.data(), b.data(), scale.data(), dx.data());
-  dx.store();
+  with_element_type(x.scalar_type(), [&]<class T>(T*) {
+    row_gradient(dy.const_data_ptr<T>(), training ? x.const_data_ptr<T>() : nullptr, rows, channels, mean.data(),
+                 a.data(), b.data(), scale.data(), dx.mutable_data_ptr<T>());
+  });
   write_channels(c.out(1), dweight);
   write_channels(c.out(2), sum_dy);
 }
