@@ -15,11 +15,13 @@ namespace acl_sim {
 SIM_INLINE float read_element(const float* p) { return *p; }
 SIM_INLINE void write_element(float* p, float value) { *p = value; }
 
-SIM_INLINE float read_element(const c10::BFloat16* p) { return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16); }
+SIM_INLINE float read_element(const c10::BFloat16* p) {
+  return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16);
+}
 
 SIM_INLINE void write_element(c10::BFloat16* p, float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   p->x = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : rounded);
 }
 
@@ -41,12 +43,12 @@ SIM_INLINE void write_element(c10::Half* p, float value) {
   constexpr uint32_t kRounder = 126U << 23;
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
-  const uint32_t normal = (magnitude - kExponents + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  const uint32_t normal = (magnitude - kExponents + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
   const float moved = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kRounder);
   const uint32_t subnormal = std::bit_cast<uint32_t>(moved) - kRounder;
   const uint32_t infinite = magnitude > 0x7F800000 ? 0x7E00 : 0x7C00;
   const uint32_t finite = magnitude < kSmallestNormal ? subnormal : normal;
-  p->x = static_cast<uint16_t>((magnitude >= kTooLarge ? infinite : finite) | bits >> 16 & 0x8000);
+  p->x = static_cast<uint16_t>((magnitude >= kTooLarge ? infinite : finite) | (bits >> 16 & 0x8000));
 }
 
 }  // namespace acl_sim

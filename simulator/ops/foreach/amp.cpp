@@ -1,5 +1,6 @@
-// The gradient scaler's operators: gradients times one factor, in place or into tensors of fp32, and a flag that is raised
-// where any element was infinite or not a number. One pass over memory, in pieces that all cores take from all tensors.
+// The gradient scaler's operators: gradients times one factor, in place or into tensors of fp32, and a flag that is
+// raised where any element was infinite or not a number. One pass over memory, in pieces that all cores take from all
+// tensors.
 
 #include <ATen/Parallel.h>
 
@@ -43,9 +44,9 @@ SIM_INLINE bool scale(const From* from, To* to, int64_t count, float factor) {
 }
 
 // The compiler makes its versions of functions, not of templates.
-#define SIM_SCALE(From, To)                                                                       \
-  SIM_MULTIVERSION bool scale_piece(const From* from, To* to, int64_t count, float factor) {      \
-    return scale(from, to, count, factor);                                                        \
+#define SIM_SCALE(From, To)                                                                  \
+  SIM_MULTIVERSION bool scale_piece(const From* from, To* to, int64_t count, float factor) { \
+    return scale(from, to, count, factor);                                                   \
   }
 #define SIM_CHECK(From) \
   SIM_MULTIVERSION bool check_piece(const From* from, int64_t count) { return check(from, count); }

@@ -96,24 +96,24 @@ SIM_INLINE void scaled(const T* __restrict dy, int64_t rows, int64_t c, const fl
 }
 
 // The compiler makes its versions of functions, not of templates.
-#define SIM_ROW_KERNELS(T)                                                                                            \
-  SIM_MULTIVERSION void block_moments(const T* x, int64_t rows, int64_t c, float* mean, float* m2) {                   \
-    moments(x, rows, c, mean, m2);                                                                                     \
-  }                                                                                                                    \
-  SIM_MULTIVERSION void block_gradient_sums(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,       \
-                                            float* sum_dy, float* sum_dy_x) {                                          \
-    gradient_sums(dy, x, rows, c, mean, sum_dy, sum_dy_x);                                                             \
-  }                                                                                                                    \
-  SIM_MULTIVERSION void normalize_block(const T* x, int64_t rows, int64_t c, const float* mean, const float* scale,    \
-                                        const float* shift, T* y) {                                                    \
-    normalize(x, rows, c, mean, scale, shift, y);                                                                      \
-  }                                                                                                                    \
-  SIM_MULTIVERSION void gradient_block(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,            \
-                                       const float* a, const float* b, const float* scale, T* dx) {                    \
-    gradient(dy, x, rows, c, mean, a, b, scale, dx);                                                                   \
-  }                                                                                                                    \
-  SIM_MULTIVERSION void scale_block(const T* dy, int64_t rows, int64_t c, const float* scale, T* dx) {                 \
-    scaled(dy, rows, c, scale, dx);                                                                                    \
+#define SIM_ROW_KERNELS(T)                                                                                          \
+  SIM_MULTIVERSION void block_moments(const T* x, int64_t rows, int64_t c, float* mean, float* m2) {                \
+    moments(x, rows, c, mean, m2);                                                                                  \
+  }                                                                                                                 \
+  SIM_MULTIVERSION void block_gradient_sums(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,    \
+                                            float* sum_dy, float* sum_dy_x) {                                       \
+    gradient_sums(dy, x, rows, c, mean, sum_dy, sum_dy_x);                                                          \
+  }                                                                                                                 \
+  SIM_MULTIVERSION void normalize_block(const T* x, int64_t rows, int64_t c, const float* mean, const float* scale, \
+                                        const float* shift, T* y) {                                                 \
+    normalize(x, rows, c, mean, scale, shift, y);                                                                   \
+  }                                                                                                                 \
+  SIM_MULTIVERSION void gradient_block(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,         \
+                                       const float* a, const float* b, const float* scale, T* dx) {                 \
+    gradient(dy, x, rows, c, mean, a, b, scale, dx);                                                                \
+  }                                                                                                                 \
+  SIM_MULTIVERSION void scale_block(const T* dy, int64_t rows, int64_t c, const float* scale, T* dx) {              \
+    scaled(dy, rows, c, scale, dx);                                                                                 \
   }
 SIM_ROW_KERNELS(float)
 SIM_ROW_KERNELS(c10::BFloat16)
@@ -196,11 +196,11 @@ void row_gradient(const T* dy, const T* x, int64_t rows, int64_t c, const float*
   });
 }
 
-#define SIM_ROWS_OF(T)                                                                                              \
-  template void row_statistics(const T*, int64_t, int64_t, double*, double*);                                       \
-  template void row_normalize(const T*, int64_t, int64_t, const float*, const float*, const float*, T*);            \
-  template void row_gradient_sums(const T*, const T*, int64_t, int64_t, const float*, double*, double*);            \
-  template void row_gradient(const T*, const T*, int64_t, int64_t, const float*, const float*, const float*,        \
+#define SIM_ROWS_OF(T)                                                                                       \
+  template void row_statistics(const T*, int64_t, int64_t, double*, double*);                                \
+  template void row_normalize(const T*, int64_t, int64_t, const float*, const float*, const float*, T*);     \
+  template void row_gradient_sums(const T*, const T*, int64_t, int64_t, const float*, double*, double*);     \
+  template void row_gradient(const T*, const T*, int64_t, int64_t, const float*, const float*, const float*, \
                              const float*, T*);
 SIM_ROWS_OF(float)
 SIM_ROWS_OF(c10::BFloat16)
