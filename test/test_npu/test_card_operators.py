@@ -153,7 +153,7 @@ torch.nn.utils.clip_grad_norm_([p], 0.1)
 print(dict(torch.npu.fallback_stats()))
 """
 
-# apex at all levels with each fused optimizer, against the plain optimizer of the CPU in fp32.
+# apex at all levels with each fused optimizer, against the plain optimizer: of the CPU in fp32, else of the same level.
 MIXED = """
 import torch, torch.npu
 from torch import nn
@@ -192,15 +192,15 @@ def train(device, build, level=None, clip=None, **options):
 for name, options in pairs.items():
     make = getattr(optimizers, "NpuFused" + name)
     plain = getattr(torch.optim, name, None)
-    if plain:
-        want = train("cpu", lambda p: plain(p, **options))
     for level in ("O0", "O1", "O2"):
         for scale in (128.0, "dynamic"):
             got = train("npu", lambda p: make(p, **options), level, combine_grad=True, loss_scale=scale, clip=1e6)
             assert all(t.isfinite().all() for t in got), (name, level)
             if plain:
+                device, same = ("cpu", {}) if level == "O0" else ("npu", {"level": level, "loss_scale": scale})
+                want = train(device, lambda p: plain(p, **options), **same)
                 for a, b in zip(got, want):
-                    torch.testing.assert_close(a, b, rtol=0.05, atol=0.04, msg=lambda m: f"{name} {level}: {m}")
+                    torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3, msg=lambda m: f"{name} {level}: {m}")
 print(dict(torch.npu.fallback_stats()))
 """
 
