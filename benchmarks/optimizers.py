@@ -2,15 +2,17 @@
 """One optimizer step with unscaling and overflow check over the parameters of ResNet-50 and BERT-base: fused on npu
 (apex with combine_grad) against upstream's foreach and fused forms on the CPU.
 
-All take turns in this process; the best of N counts. The gradients are there already; a step unscales them, looks
-whether one is infinite, and updates the parameters. Besides the time it prints what share of this machine's memory
-bandwidth a step reaches: the bytes that it must move at least, over the time, over the rate of a large copy. Exit
-status 0 says that the figures are valid, whether or not they meet the targets.
+All take turns in this process; the best of N counts. The gradients are there already; a step unscales them (by 2 and by
+1/2 in turn, so that they stay), looks whether one is infinite, and updates the parameters. Besides the time it prints
+what share of this machine's memory bandwidth a step reaches: the bytes that it must move at least, over the time, over
+the rate of a loop that does nothing else. Exit status 0 says that the figures are valid, whether or not they meet the
+targets.
 """
 
 import argparse
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
@@ -105,13 +107,18 @@ def with_gradients(shapes, device: str) -> list[torch.nn.Parameter]:
     return params
 
 
+def inverses(device: str) -> Iterator[torch.Tensor]:
+    """What the gradients of one step after another are multiplied by."""
+    return itertools.cycle([torch.full((1,), 2.0, device=device), torch.full((1,), 0.5, device=device)])
+
+
 def cpu_step(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
-    one = torch.ones(1)
+    factors = inverses("cpu")
 
     def step() -> None:
         found = torch.zeros(1)
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, next(factors))
         if not found.item():
             optimizer.step()
 
@@ -121,12 +128,12 @@ def cpu_step(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
 def npu_step(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     """The end of `amp.scale_loss` and `optimizer.step()`."""
     stash = optimizer._amp_stash
-    one = torch.ones(1, device="npu")
+    factors = inverses("npu")
 
     def step() -> None:
         with torch.no_grad():
             found = torch.zeros(1, device="npu")
-            stash.finish_backward(found, one)
+            stash.finish_backward(found, next(factors))
             overflow = bool(found.item())
         if not overflow:
             optimizer.step()
@@ -135,12 +142,15 @@ def npu_step(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     return step
 
 
-def copy_rate() -> float:
-    """Bytes moved a second by a large copy on this machine: what is read plus what is written."""
-    source = torch.ones(64 << 20)
-    target = torch.empty_like(source)
-    seconds = best_of({"copy": lambda: target.copy_(source)}, 5)["copy"]
-    return 2 * source.nbytes / seconds
+def memory_rate(elements: int) -> float:
+    """Bytes moved a second, read plus written, by what only moves memory: the better of a scaling and a sum in place.
+
+    A copy is slower than they are: it also reads what it overwrites. `elements` are as many as the step has, so that a
+    cache which holds a part of them counts for both.
+    """
+    x, y = torch.ones(2 * elements), torch.ones(2 * elements)
+    best = best_of({"mul": lambda: x.mul_(1.0), "add": lambda: x.add_(y, alpha=0.0)}, 5)
+    return max(2 * x.nbytes / best["mul"], 3 * x.nbytes / best["add"])
 
 
 def measure(network: str, name: str, method: Method, rounds: int) -> dict[str, float]:
@@ -171,10 +181,10 @@ def main() -> None:
     targets = Targets()
     with Machine(args) as machine:
         print(describe_machine(), flush=True)
-        rate = copy_rate()
-        print(f"a large copy moves {rate / 1e9:.1f} GB/s", flush=True)
         for network in NETWORKS if args.network == "all" else [args.network]:
             elements = sum(math.prod(shape) for shape in NETWORKS[network]())
+            rate = memory_rate(elements)
+            print(f"{network}: {elements / 1e6:.1f} M parameters; memory moves {rate / 1e9:.1f} GB/s", flush=True)
             for name, method in methods().items():
                 best = measure(network, name, method, args.rounds)
                 share = method.passes * 4 * elements / best["npu"] / rate

@@ -153,6 +153,57 @@ torch.nn.utils.clip_grad_norm_([p], 0.1)
 print(dict(torch.npu.fallback_stats()))
 """
 
+# apex at all levels with each fused optimizer, against the plain optimizer: of the CPU in fp32, else of the same level.
+MIXED = """
+import torch, torch.npu
+from torch import nn
+from apex import amp, optimizers
+import torch.nn.functional as F
+
+pairs = {
+    "SGD": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}, "Adam": {"lr": 0.01}, "AdamW": {"lr": 0.01},
+    "Adadelta": {"lr": 1.0}, "RMSprop": {"lr": 0.005}, "Lamb": {}, "AdamP": {}, "BertAdam": {"lr": 1e-3},
+    "RMSpropTF": {},
+}
+x, y = torch.linspace(-1, 1, 4 * 3 * 64).view(4, 3, 8, 8).sin(), torch.tensor([0, 1, 2, 1])
+
+def train(device, build, level=None, clip=None, **options):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
+    net = net.to(device)
+    optimizer = build(net.parameters())
+    if level:
+        net, optimizer = amp.initialize(net, optimizer, opt_level=level, verbosity=0, **options)
+    for _ in range(3):
+        loss = F.cross_entropy(net(x.to(device)).float(), y.to(device))
+        optimizer.zero_grad()
+        if level:
+            with amp.scale_loss(loss, optimizer) as scaled:
+                scaled.backward()
+            if clip:
+                optimizer.clip_optimizer_grad_norm_fused(clip)
+        else:
+            loss.backward()
+        optimizer.step()
+    if level:
+        amp.initialize([], enabled=False)
+    return [t.detach().float().cpu() for t in net.state_dict().values()]
+
+for name, options in pairs.items():
+    make = getattr(optimizers, "NpuFused" + name)
+    plain = getattr(torch.optim, name, None)
+    for level in ("O0", "O1", "O2"):
+        for scale in (128.0, "dynamic"):
+            got = train("npu", lambda p: make(p, **options), level, combine_grad=True, loss_scale=scale, clip=1e6)
+            assert all(t.isfinite().all() for t in got), (name, level)
+            if plain:
+                device, same = ("cpu", {}) if level == "O0" else ("npu", {"level": level, "loss_scale": scale})
+                want = train(device, lambda p: plain(p, **options), **same)
+                for a, b in zip(got, want):
+                    torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3, msg=lambda m: f"{name} {level}: {m}")
+print(dict(torch.npu.fallback_stats()))
+"""
+
 NMS = """
 import torch, torch.npu, torchvision
 torch.manual_seed(0)
@@ -211,6 +262,9 @@ print(len([w for w in said if "_linalg_det" in str(w.message)]), dict(torch.npu.
 class TestOperators(unittest.TestCase):
     def test_training_needs_no_fallback(self):
         self.assertEqual(run(TRAINING, NPU_FALLBACK="0").strip(), "{}")
+
+    def test_mixed_precision_needs_no_fallback(self):
+        self.assertEqual(run(MIXED, NPU_FALLBACK="0").strip(), "{}")
 
     def test_suppression_needs_no_fallback(self):
         run(NMS, NPU_FALLBACK="0")

@@ -94,6 +94,46 @@ class TestTraining(InFolder):
         answers = {self.train("-e", "--resume", str(path), device=d).splitlines()[-1] for d in ("npu", "cpu")}
         self.assertEqual(len(answers), 1, answers)
 
+    def test_mixed_precision(self):
+        apex, own = ("loss_scaler0", "loss_scale"), ("scale",)
+        for options, scale, place in (
+            (["--amp"], 1024.0, apex),
+            (["--amp", "--opt-level", "O1", "--loss-scale", "dynamic"], None, apex),
+            (["--amp", "--loss-scale", "-1"], None, apex),
+            (["--amp", "torch"], 1024.0, own),
+            (["--amp", "torch", "--loss-scale", "dynamic"], None, own),
+        ):
+            with self.subTest(options=options):
+                text = self.train("--epochs", "1", "--seed", "1", *options)
+                self.assertRegex(text, r" \* Acc@1 \d+\.\d{3}")
+                self.assertNotIn("ran on the CPU", text)
+                state = torch.load(self.folder / "checkpoint.pth.tar", map_location="cpu")
+                found = state["amp"]
+                for key in place:
+                    found = found[key]
+                skipped = re.search(r"=> steps that overflowed and were skipped: (\d+)", text)
+                self.assertEqual(found, scale or 2.0 ** (16 - int(skipped[1] if skipped else 0)))
+                self.assertEqual({t.dtype for t in state["state_dict"].values()}, {torch.float32, torch.int64})
+
+    def test_skipped_steps_are_told_and_a_scale_comes_back(self):
+        for way, keys in (("apex", ("loss_scaler0", "loss_scale")), ("torch", ("scale",))):
+            with self.subTest(way=way):
+                options = ["--amp", way, "--loss-scale", "dynamic", "--seed", "1"]
+                self.train("--epochs", "1", *options)
+                path = self.folder / "checkpoint.pth.tar"
+                state = torch.load(path, map_location="cpu")
+                entry = state["amp"][keys[0]] if len(keys) > 1 else state["amp"]
+                entry[keys[-1]] = 2.0**40  # overflows whatever the gradients are
+                torch.save(state, path)
+                text = self.train("--epochs", "2", "--resume", str(path), *options)
+                self.assertIn("=> steps that overflowed and were skipped: 6\n", text)
+                resumed = torch.load(path, map_location="cpu")
+                entry = resumed["amp"][keys[0]] if len(keys) > 1 else resumed["amp"]
+                self.assertEqual(entry[keys[-1]], 2.0**34)
+                # None of them was stepped.
+                for name in ("conv1.weight", "fc.weight"):
+                    self.assertEqual(resumed["state_dict"][name], state["state_dict"][name])
+
     def test_pretrained_file(self):
         self.train("--epochs", "1", device="cpu")
         best = str(self.folder / "model_best.pth.tar")

@@ -85,6 +85,33 @@ class TestBatchNorm(unittest.TestCase):
         x = randn(8, 16, 6, 6, grad=False).half()
         self.assertEqual(F.batch_norm(x.npu(), None, None, training=True).dtype, torch.float16)
 
+    def test_halves_are_rounded_once(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            for shape in ((5, 3, 7, 7), (64, 17), (700, 64, 1, 2)):
+                with self.subTest(dtype=dtype, shape=shape):
+                    c = shape[1]
+                    x, grad = (randn(*shape, grad=False, seed=s).to(dtype) for s in (1, 2))
+                    # Subnormal, as many gradients of fp16 are, and large.
+                    grad[0] *= 2.0**-16
+                    x[1] *= 100
+                    exact = x.double().requires_grad_()
+                    want = F.batch_norm(exact, None, None, training=True)
+                    want.backward(grad.double())
+                    mine = x.npu().requires_grad_()
+                    got = F.batch_norm(mine, torch.zeros(c).npu(), torch.ones(c).npu(), training=True)
+                    got.backward(grad.npu())
+                    for value, result in ((want, got), (exact.grad, mine.grad)):
+                        # One rounding, and now and then a neighbour where fp32 lay on the other side of the middle.
+                        error = (result.detach().cpu().double() - value.detach()).abs()
+                        spacing = torch.finfo(dtype).eps * value.detach().abs() * 0.51 + 2.0**-25 + 2e-6
+                        self.assertFalse((error > spacing).any().item(), (error - spacing).max())
+        for special in (float("inf"), float("nan")):
+            x = torch.ones(4, 16, 2, 2, dtype=torch.bfloat16)
+            x[0, 0] = special
+            result = F.batch_norm(x.npu(), None, None, training=True).cpu()
+            self.assertTrue(result[:, 0].isnan().any().item())
+            self.assertTrue(result[:, 1:].eq(0).all().item())
+
     def test_out(self):
         x = randn(4, 3, 5, 5, grad=False)
         for name in ("native_batch_norm", "_native_batch_norm_legit"):

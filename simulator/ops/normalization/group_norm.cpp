@@ -77,7 +77,7 @@ void group_norm(OpContext& c) {
       shift[j] = static_cast<float>(beta[j % s.c] + (center[j] - all.mean) * scale[j]);
     }
   }
-  const NormOut y(c, stored);
+  const NormOut y(c, stored, true);
   for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
     layout.normalize(from + offset, &center[first], &scale[first], &shift[first], y.data() + offset);
   });
@@ -103,7 +103,7 @@ void group_norm_grad(OpContext& c) {
     }
     return;
   }
-  const at::Tensor dy = normalized_in(c, 0, stored), x = widen(stored);
+  const at::Tensor dy = widen(normalized_in(c, 0, stored)), x = widen(stored);
   const float* grad = dy.const_data_ptr<float>();
   const float* from = x.const_data_ptr<float>();
   const std::vector<float> mean = channel_values(c, 1, s.n * s.groups, 0);
@@ -131,7 +131,7 @@ void group_norm_grad(OpContext& c) {
       shift[j] = static_cast<float>(-of_dy * r / s.count());
     }
   }
-  const NormOut dx(c, stored);
+  const NormOut dx(c, stored, true);
   for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
     layout.gradient(grad + offset, from + offset, &center[first], &by_dy[first], &by_x[first], &shift[first],
                     dx.data() + offset);

@@ -47,12 +47,12 @@ void batch_norm_train(OpContext& c) {
     c.out(4).copy_(rstd);
     return;
   }
-  const at::Tensor x = widen(stored);
   const NormLayout layout(stored);
-  const NormOut y(c, stored);
+  const at::Tensor x = layout.readable(stored);
+  const NormOut y(c, stored, !layout.rows);
   const int64_t channels = x.size(1), rows = layout.row_count();
   std::vector<double> mean(channels), m2(channels), rstd(channels);
-  layout.statistics(x.const_data_ptr<float>(), mean.data(), m2.data());
+  with_element_type(x, [&]<class T>(T*) { layout.statistics(x.const_data_ptr<T>(), mean.data(), m2.data()); });
   const std::vector<float> weight = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   std::vector<float> center(channels), scale(channels), shift(channels);
   const at::Tensor old_mean = c.in(3).to(at::kDouble), old_var = c.in(4).to(at::kDouble);
@@ -67,7 +67,9 @@ void batch_norm_train(OpContext& c) {
     new_mean[j] = old_mean.const_data_ptr<double>()[j] * (1 - momentum) + momentum * mean[j];
     new_var[j] = old_var.const_data_ptr<double>()[j] * (1 - momentum) + momentum * unbiased;
   }
-  layout.normalize(x.const_data_ptr<float>(), center.data(), scale.data(), shift.data(), y.data());
+  with_element_type(x, [&]<class T>(T*) {
+    layout.normalize(x.const_data_ptr<T>(), center.data(), scale.data(), shift.data(), y.data<T>());
+  });
   y.store();
   write_values(c.out(1), new_mean);
   write_values(c.out(2), new_var);
@@ -85,16 +87,18 @@ void batch_norm_infer(OpContext& c) {
                                               false, 0.0, eps)));
     return;
   }
-  const at::Tensor x = widen(stored);
   const NormLayout layout(stored);
-  const NormOut y(c, stored);
+  const at::Tensor x = layout.readable(stored);
+  const NormOut y(c, stored, !layout.rows);
   const int64_t channels = x.size(1);
   std::vector<float> scale = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   const std::vector<float> mean = channel_values(c, 3, channels, 0), var = channel_values(c, 4, channels, 1);
   for (int64_t j = 0; j < channels; ++j) {
     scale[j] = static_cast<float>(scale[j] / std::sqrt(var[j] + eps));
   }
-  layout.normalize(x.const_data_ptr<float>(), mean.data(), scale.data(), bias.data(), y.data());
+  with_element_type(x, [&]<class T>(T*) {
+    layout.normalize(x.const_data_ptr<T>(), mean.data(), scale.data(), bias.data(), y.data<T>());
+  });
   y.store();
 }
 
@@ -112,9 +116,9 @@ void batch_norm_grad(OpContext& c) {
     c.out(2).copy_(db.defined() ? db : at::zeros({stored.size(1)}));
     return;
   }
-  const at::Tensor dy = normalized_in(c, 0, stored), x = widen(stored);
   const NormLayout layout(stored);
-  const NormOut dx(c, stored);
+  const at::Tensor dy = layout.readable(normalized_in(c, 0, stored)), x = layout.readable(stored);
+  const NormOut dx(c, stored, !layout.rows);
   const int64_t channels = x.size(1);
   const double rows = static_cast<double>(layout.row_count());
   std::vector<float> mean = channel_values(c, training ? 5 : 3, channels, 0);
@@ -125,8 +129,9 @@ void batch_norm_grad(OpContext& c) {
     }
   }
   std::vector<double> sum_dy(channels), sum_dy_x(channels), dweight(channels);
-  layout.gradient_sums(dy.const_data_ptr<float>(), x.const_data_ptr<float>(), mean.data(), sum_dy.data(),
-                       sum_dy_x.data());
+  with_element_type(x, [&]<class T>(T*) {
+    layout.gradient_sums(dy.const_data_ptr<T>(), x.const_data_ptr<T>(), mean.data(), sum_dy.data(), sum_dy_x.data());
+  });
   std::vector<float> scale = channel_values(c, 2, channels, 1), by_x(channels), shift(channels);
   for (int64_t j = 0; j < channels; ++j) {
     const double r = rstd[j], by_dy = scale[j] * r;
@@ -135,8 +140,10 @@ void batch_norm_grad(OpContext& c) {
     by_x[j] = static_cast<float>(-by_dy * sum_dy_x[j] * r * r / rows);
     scale[j] = static_cast<float>(by_dy);
   }
-  layout.gradient(dy.const_data_ptr<float>(), training ? x.const_data_ptr<float>() : nullptr, mean.data(), scale.data(),
-                  by_x.data(), shift.data(), dx.data());
+  with_element_type(x, [&]<class T>(T*) {
+    layout.gradient(dy.const_data_ptr<T>(), training ? x.const_data_ptr<T>() : nullptr, mean.data(), scale.data(),
+                    by_x.data(), shift.data(), dx.data<T>());
+  });
   dx.store();
   write_values(c.out(1), dweight);
   write_values(c.out(2), sum_dy);

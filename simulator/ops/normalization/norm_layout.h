@@ -1,6 +1,8 @@
 #pragma once
 // How the device keeps an operand that is normalised by channel, and what both ways of keeping it have kernels for.
 
+#include <type_traits>
+
 #include "ops/nn_util.h"
 #include "ops/normalization/norm_planes.h"
 #include "ops/normalization/norm_rows.h"
@@ -18,42 +20,66 @@ struct NormLayout {
 
   int64_t row_count() const { return shape.outer * shape.area; }
 
-  void statistics(const float* x, double* mean, double* m2) const {
-    rows ? row_statistics(x, row_count(), shape.c, mean, m2) : plane_statistics(x, shape, mean, m2);
+  // An operand as the kernels read it: those of rows read halves as they are.
+  at::Tensor readable(const at::Tensor& t) const { return rows ? t : widen(t); }
+
+  template <class T>
+  void statistics(const T* x, double* mean, double* m2) const {
+    if (rows) return row_statistics(x, row_count(), shape.c, mean, m2);
+    if constexpr (std::is_same_v<T, float>) plane_statistics(x, shape, mean, m2);
   }
-  void normalize(const float* x, const float* mean, const float* scale, const float* shift, float* y) const {
-    rows ? row_normalize(x, row_count(), shape.c, mean, scale, shift, y)
-         : plane_normalize(x, shape, mean, scale, shift, y);
+  template <class T>
+  void normalize(const T* x, const float* mean, const float* scale, const float* shift, T* y) const {
+    if (rows) return row_normalize(x, row_count(), shape.c, mean, scale, shift, y);
+    if constexpr (std::is_same_v<T, float>) plane_normalize(x, shape, mean, scale, shift, y);
   }
-  void gradient_sums(const float* dy, const float* x, const float* mean, double* sum_dy, double* sum_dy_x) const {
-    rows ? row_gradient_sums(dy, x, row_count(), shape.c, mean, sum_dy, sum_dy_x)
-         : plane_gradient_sums(dy, x, shape, mean, sum_dy, sum_dy_x);
+  template <class T>
+  void gradient_sums(const T* dy, const T* x, const float* mean, double* sum_dy, double* sum_dy_x) const {
+    if (rows) return row_gradient_sums(dy, x, row_count(), shape.c, mean, sum_dy, sum_dy_x);
+    if constexpr (std::is_same_v<T, float>) plane_gradient_sums(dy, x, shape, mean, sum_dy, sum_dy_x);
   }
-  void gradient(const float* dy, const float* x, const float* mean, const float* by_dy, const float* by_x,
-                const float* shift, float* dx) const {
-    rows ? row_gradient(dy, x, row_count(), shape.c, mean, by_dy, by_x, shift, dx)
-         : plane_gradient(dy, x, shape, mean, by_dy, by_x, shift, dx);
+  template <class T>
+  void gradient(const T* dy, const T* x, const float* mean, const float* by_dy, const float* by_x, const float* shift,
+                T* dx) const {
+    if (rows) return row_gradient(dy, x, row_count(), shape.c, mean, by_dy, by_x, shift, dx);
+    if constexpr (std::is_same_v<T, float>) plane_gradient(dy, x, shape, mean, by_dy, by_x, shift, dx);
   }
 };
+
+// body(pointer of the element type) for what is readable().
+template <class Body>
+void with_element_type(const at::Tensor& t, const Body& body) {
+  if (t.scalar_type() == at::kFloat) {
+    body(static_cast<float*>(nullptr));
+  } else if (t.scalar_type() == at::kBFloat16) {
+    body(static_cast<c10::BFloat16*>(nullptr));
+  } else {
+    body(static_cast<c10::Half*>(nullptr));
+  }
+}
 
 // True if kernels of our own compute it: in fp32, from fp32 or narrower memory.
 inline bool normalizes_here(const at::Tensor& x) {
   return (x.scalar_type() == at::kFloat || is_low_precision(x)) && x.dim() >= 2 && x.numel() > 0;
 }
 
-// Input i laid out as the tensor that is normalised, in fp32.
+// Input i laid out as the tensor that is normalised.
 inline at::Tensor normalized_in(OpContext& c, size_t i, const at::Tensor& as) {
-  return widen(stored_channels_last(as) ? c.in_channels_last(i) : c.in(i));
+  return stored_channels_last(as) ? c.in_channels_last(i) : c.in(i);
 }
 
 // Output 0 laid out as the tensor that is normalised: its memory, or fp32 scratch that is narrowed into it at the end.
 class NormOut {
  public:
-  NormOut(OpContext& c, const at::Tensor& as)
+  NormOut(OpContext& c, const at::Tensor& as, bool as_fp32)
       : target_(c.out_as(0, as)),
-        values_(is_low_precision(target_) ? at::empty_like(target_, target_.options().dtype(at::kFloat)) : target_) {}
+        values_(as_fp32 && is_low_precision(target_) ? at::empty_like(target_, target_.options().dtype(at::kFloat))
+                                                     : target_) {}
   const at::Tensor& values() const { return values_; }
-  float* data() const { return values_.mutable_data_ptr<float>(); }
+  template <class T = float>
+  T* data() const {
+    return values_.mutable_data_ptr<T>();
+  }
   void store() const {
     if (!values_.is_same(target_)) target_.copy_(values_);
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/half_elements.h"
 #include "ops/multiversion.h"
 #include "ops/normalization/moments.h"
 
@@ -17,17 +18,18 @@ namespace {
 int64_t block_rows(int64_t rows) { return std::max<int64_t>(64, (rows + 511) / 512); }
 
 // Around centers near the means; what a mean is off by it, times the rows, is its residual.
-SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int64_t c, float* __restrict mean,
-                                    float* __restrict residual, float* __restrict m2) {
+template <class T>
+SIM_INLINE void moments(const T* __restrict x, int64_t rows, int64_t c, float* __restrict mean,
+                        float* __restrict residual, float* __restrict m2) {
   for (int64_t j = 0; j < c; ++j) {
     mean[j] = 0;
     residual[j] = 0;
     m2[j] = 0;
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const float* __restrict row = x + r * c;
+    const T* __restrict row = x + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      mean[j] += row[j];
+      mean[j] += read_element(row + j);
     }
   }
   const float inverse = 1.0F / static_cast<float>(rows);
@@ -35,66 +37,94 @@ SIM_MULTIVERSION void block_moments(const float* __restrict x, int64_t rows, int
     mean[j] *= inverse;
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const float* __restrict row = x + r * c;
+    const T* __restrict row = x + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      const float d = row[j] - mean[j];
+      const float d = read_element(row + j) - mean[j];
       residual[j] += d;
       m2[j] += d * d;
     }
   }
 }
 
-SIM_MULTIVERSION void block_gradient_sums(const float* __restrict dy, const float* __restrict x, int64_t rows,
-                                          int64_t c, const float* __restrict mean, float* __restrict sum_dy,
-                                          float* __restrict sum_dy_x) {
+template <class T>
+SIM_INLINE void gradient_sums(const T* __restrict dy, const T* __restrict x, int64_t rows, int64_t c,
+                              const float* __restrict mean, float* __restrict sum_dy, float* __restrict sum_dy_x) {
   for (int64_t j = 0; j < c; ++j) {
     sum_dy[j] = 0;
     sum_dy_x[j] = 0;
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const float* __restrict g = dy + r * c;
-    const float* __restrict v = x + r * c;
+    const T* __restrict g = dy + r * c;
+    const T* __restrict v = x + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      sum_dy[j] += g[j];
-      sum_dy_x[j] += g[j] * (v[j] - mean[j]);
+      const float grad = read_element(g + j);
+      sum_dy[j] += grad;
+      sum_dy_x[j] += grad * (read_element(v + j) - mean[j]);
     }
   }
 }
 
-SIM_MULTIVERSION void normalize_block(const float* __restrict x, int64_t rows, int64_t c, const float* __restrict mean,
-                                      const float* __restrict scale, const float* __restrict shift,
-                                      float* __restrict y) {
+template <class T>
+SIM_INLINE void normalize(const T* __restrict x, int64_t rows, int64_t c, const float* __restrict mean,
+                          const float* __restrict scale, const float* __restrict shift, T* __restrict y) {
   for (int64_t r = 0; r < rows; ++r) {
-    const float* __restrict from = x + r * c;
-    float* __restrict to = y + r * c;
+    const T* __restrict from = x + r * c;
+    T* __restrict to = y + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      to[j] = (from[j] - mean[j]) * scale[j] + shift[j];
+      write_element(to + j, (read_element(from + j) - mean[j]) * scale[j] + shift[j]);
     }
   }
 }
 
-SIM_MULTIVERSION void gradient_block(const float* __restrict dy, const float* __restrict x, int64_t rows, int64_t c,
-                                     const float* __restrict mean, const float* __restrict by_dy,
-                                     const float* __restrict by_x, const float* __restrict shift,
-                                     float* __restrict dx) {
+template <class T>
+SIM_INLINE void gradient(const T* __restrict dy, const T* __restrict x, int64_t rows, int64_t c,
+                         const float* __restrict mean, const float* __restrict by_dy, const float* __restrict by_x,
+                         const float* __restrict shift, T* __restrict dx) {
   for (int64_t r = 0; r < rows; ++r) {
-    const float* __restrict g = dy + r * c;
-    const float* __restrict v = x + r * c;
-    float* __restrict to = dx + r * c;
+    const T* __restrict g = dy + r * c;
+    const T* __restrict v = x + r * c;
+    T* __restrict to = dx + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      to[j] = g[j] * by_dy[j] + ((v[j] - mean[j]) * by_x[j] + shift[j]);
+      const float of_x = (read_element(v + j) - mean[j]) * by_x[j] + shift[j];
+      write_element(to + j, read_element(g + j) * by_dy[j] + of_x);
     }
   }
 }
 
-SIM_MULTIVERSION void scale_block(const float* __restrict dy, int64_t rows, int64_t c, const float* __restrict scale,
-                                  float* __restrict dx) {
+template <class T>
+SIM_INLINE void scaled(const T* __restrict dy, int64_t rows, int64_t c, const float* __restrict scale,
+                       T* __restrict dx) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < c; ++j) {
-      dx[r * c + j] = dy[r * c + j] * scale[j];
+      write_element(dx + r * c + j, read_element(dy + r * c + j) * scale[j]);
     }
   }
 }
+
+// The compiler makes its versions of functions, not of templates.
+#define SIM_ROW_KERNELS(T)                                                                                            \
+  SIM_MULTIVERSION void block_moments(const T* x, int64_t rows, int64_t c, float* mean, float* residual, float* m2) { \
+    moments(x, rows, c, mean, residual, m2);                                                                          \
+  }                                                                                                                   \
+  SIM_MULTIVERSION void block_gradient_sums(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,      \
+                                            float* sum_dy, float* sum_dy_x) {                                         \
+    gradient_sums(dy, x, rows, c, mean, sum_dy, sum_dy_x);                                                            \
+  }                                                                                                                   \
+  SIM_MULTIVERSION void normalize_block(const T* x, int64_t rows, int64_t c, const float* mean, const float* scale,   \
+                                        const float* shift, T* y) {                                                   \
+    normalize(x, rows, c, mean, scale, shift, y);                                                                     \
+  }                                                                                                                   \
+  SIM_MULTIVERSION void gradient_block(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean,           \
+                                       const float* by_dy, const float* by_x, const float* shift, T* dx) {            \
+    gradient(dy, x, rows, c, mean, by_dy, by_x, shift, dx);                                                           \
+  }                                                                                                                   \
+  SIM_MULTIVERSION void scale_block(const T* dy, int64_t rows, int64_t c, const float* scale, T* dx) {                \
+    scaled(dy, rows, c, scale, dx);                                                                                   \
+  }
+SIM_ROW_KERNELS(float)
+SIM_ROW_KERNELS(c10::BFloat16)
+SIM_ROW_KERNELS(c10::Half)
+#undef SIM_ROW_KERNELS
 
 // Runs body(block index, first row, rows) over all blocks in parallel.
 template <class Body>
@@ -111,7 +141,8 @@ int64_t block_count(int64_t rows) { return (rows + block_rows(rows) - 1) / block
 
 }  // namespace
 
-void row_statistics(const float* x, int64_t rows, int64_t c, double* mean, double* m2) {
+template <class T>
+void row_statistics(const T* x, int64_t rows, int64_t c, double* mean, double* m2) {
   const int64_t blocks = block_count(rows), step = block_rows(rows);
   std::vector<float> partial(static_cast<size_t>(3 * blocks * c));
   for_blocks(rows, [&](int64_t i, int64_t first, int64_t count) {
@@ -129,14 +160,16 @@ void row_statistics(const float* x, int64_t rows, int64_t c, double* mean, doubl
   }
 }
 
-void row_normalize(const float* x, int64_t rows, int64_t c, const float* mean, const float* scale, const float* shift,
-                   float* y) {
+template <class T>
+void row_normalize(const T* x, int64_t rows, int64_t c, const float* mean, const float* scale, const float* shift,
+                   T* y) {
   for_blocks(rows, [&](int64_t, int64_t first, int64_t count) {
     normalize_block(x + first * c, count, c, mean, scale, shift, y + first * c);
   });
 }
 
-void row_gradient_sums(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, double* sum_dy,
+template <class T>
+void row_gradient_sums(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean, double* sum_dy,
                        double* sum_dy_x) {
   const int64_t blocks = block_count(rows);
   std::vector<float> partial(static_cast<size_t>(2 * blocks * c));
@@ -153,8 +186,9 @@ void row_gradient_sums(const float* dy, const float* x, int64_t rows, int64_t c,
   }
 }
 
-void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, const float* mean, const float* by_dy,
-                  const float* by_x, const float* shift, float* dx) {
+template <class T>
+void row_gradient(const T* dy, const T* x, int64_t rows, int64_t c, const float* mean, const float* by_dy,
+                  const float* by_x, const float* shift, T* dx) {
   for_blocks(rows, [&](int64_t, int64_t first, int64_t count) {
     if (x == nullptr) {
       scale_block(dy + first * c, count, c, by_dy, dx + first * c);
@@ -163,5 +197,16 @@ void row_gradient(const float* dy, const float* x, int64_t rows, int64_t c, cons
     }
   });
 }
+
+#define SIM_ROWS_OF(T)                                                                                       \
+  template void row_statistics(const T*, int64_t, int64_t, double*, double*);                                \
+  template void row_normalize(const T*, int64_t, int64_t, const float*, const float*, const float*, T*);     \
+  template void row_gradient_sums(const T*, const T*, int64_t, int64_t, const float*, double*, double*);     \
+  template void row_gradient(const T*, const T*, int64_t, int64_t, const float*, const float*, const float*, \
+                             const float*, T*);
+SIM_ROWS_OF(float)
+SIM_ROWS_OF(c10::BFloat16)
+SIM_ROWS_OF(c10::Half)
+#undef SIM_ROWS_OF
 
 }  // namespace acl_sim

@@ -179,5 +179,59 @@ class TestLoops(UsesCase):
             self.assertTrue(torch.equal(p, q))
 
 
+class TestGradientsToMasters(unittest.TestCase):
+    """`_npu_unscale_into_`: gradients of any dtype, unscaled into flat fp32, and the flag of an overflow."""
+
+    SHAPES = ((7,), (5, 3), (64, 32, 3, 3), (16, 5, 1, 1), (8, 1, 3, 3), (3, 4, 2, 2, 2), ())
+
+    def run_op(self, grads, inverse):
+        targets = [torch.full_like(g, 5, dtype=torch.float32) for g in grads]
+        found = torch.zeros(1, device="npu")
+        torch.ops.npu._npu_unscale_into_(targets, grads, found, torch.full((1,), inverse, device="npu"))
+        return targets, found.item()
+
+    def test_values(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            grads = [torch.randn(s).to(dtype) for s in self.SHAPES]
+            for inverse in (1.0, 1 / 128, 3.0):
+                targets, found = self.run_op([g.npu() for g in grads], inverse)
+                self.assertEqual(found, 0)
+                for got, g in zip(targets, grads, strict=True):
+                    self.assertTrue(torch.equal(got.cpu(), g.float() * inverse), (dtype, inverse, g.shape))
+
+    def test_gradients_of_convolutions_and_other_strides(self):
+        grad = torch.nn.grad.conv2d_weight(
+            torch.randn(2, 8, 9, 9).half().npu(), (16, 8, 3, 3), torch.randn(2, 16, 7, 7).half().npu()
+        )
+        last = torch.randn(8, 6, 3, 3).half().to(memory_format=torch.channels_last).npu()
+        turned = torch.randn(6, 4).bfloat16().npu().t()
+        for grads in ([grad], [grad, last], [turned]):
+            targets, found = self.run_op(grads, 0.5)
+            self.assertEqual(found, 0)
+            for got, g in zip(targets, grads, strict=True):
+                self.assertTrue(torch.equal(got.cpu(), g.cpu().float() * 0.5))
+
+    def test_an_infinity_anywhere(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            for value in (float("inf"), -float("inf"), float("nan")):
+                for index in range(len(self.SHAPES)):
+                    grads = [torch.ones(s, dtype=dtype, device="npu") for s in self.SHAPES]
+                    grads[index].view(-1)[-1] = value
+                    self.assertEqual(self.run_op(grads, 0.5)[1], 1, (dtype, value, index))
+                    found = torch.zeros(1, device="npu")
+                    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones(1, device="npu"))
+                    self.assertEqual(found.item(), 1)
+
+    def test_misuse(self):
+        half = torch.ones(4, dtype=torch.float16, device="npu")
+        found, one = torch.zeros(1, device="npu"), torch.ones(1, device="npu")
+        with self.assertRaisesRegex(RuntimeError, "as many targets as gradients, got 0 and 1"):
+            torch.ops.npu._npu_unscale_into_([], [half], found, one)
+        with self.assertRaisesRegex(RuntimeError, r"of the gradient's shape \[4\], got \[1\]"):
+            torch.ops.npu._npu_unscale_into_([found.clone()], [half], found, one)
+        with self.assertRaisesRegex(RuntimeError, "found_inf must be a 1-element tensor"):
+            torch.ops.npu._npu_unscale_into_([half.float()], [half], torch.zeros(2, device="npu"), one)
+
+
 if __name__ == "__main__":
     unittest.main()

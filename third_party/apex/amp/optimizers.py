@@ -108,6 +108,27 @@ class _Gradients:
             return [self.flat.flat] if found else []
         return [self.models[i].grad for i in found]
 
+    def finish_at_once(self, found_inf: Tensor, inverse: Tensor) -> bool:
+        """Takes the pass's gradients to the masters' flat one in one operator on npu; False where that is not all."""
+        if self.master_flat is None or self.master_flat.flat.device.type != "npu":
+            return False
+        found = [i for i, p in enumerate(self.models) if p.grad is not None]
+        if not found or any(master.grad is not None for master in self.masters):
+            return False
+        if any(self.models[i].grad.layout is not torch.strided for i in found):
+            return False
+        parts = self.master_flat.parts
+        if len(found) < len(parts):
+            self.master_flat.flat.zero_()
+        torch.ops.npu._npu_unscale_into_(
+            [parts[i] for i in found], [self.models[i].grad.detach() for i in found], found_inf, inverse
+        )
+        for i in found:
+            self.masters[i].grad = parts[i]
+        for param in self.models:
+            param.grad = None
+        return True
+
     def finish(self, found: list[int], found_inf: Tensor, inverse: Tensor) -> None:
         """Unscales the pass's gradients (found_inf becomes 1 where one is not finite), adds them to earlier ones."""
         if not found and self._before is None:
@@ -242,6 +263,8 @@ class Stash:
 
     def finish_backward(self, found_inf: Tensor, inverse: Tensor) -> None:
         for group in self.groups:
+            if not self.properties.combine_ddp and group.finish_at_once(found_inf, inverse):
+                continue
             found = group.gather()
             if self.properties.combine_ddp:
                 self._average(group.tensors(found))

@@ -5,6 +5,8 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
@@ -55,7 +57,52 @@ void unscale(TensorList grads, const Tensor& found_inf, const Tensor& inv_scale)
   cmd.OutputAs(found_inf, {1}).Run();
 }
 
+// Whether one command takes the gradients to fp32: pairs of one shape and one order of memory.
+bool pairs_up(TensorList targets, TensorList grads) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const Tensor &to = targets[i], &from = grads[i];
+    const bool fits = to.scalar_type() == kFloat && from.scalar_type() == grads[0].scalar_type() &&
+                      (from.scalar_type() == kFloat || isReducedFloatingType(from.scalar_type())) &&
+                      from.device() == to.device() && from.numel() > 0 && is_dense(from) && is_dense(to) &&
+                      same_order(from, to);
+    if (!fits) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+// targets[i] = grads[i] * inv_scale in the targets' dtype; found_inf becomes 1 where a gradient is not finite.
+void _npu_unscale_into_(TensorList targets, TensorList grads, Tensor& found_inf, const Tensor& inv_scale) {
+  constexpr const char* op = "_npu_unscale_into_";
+  TORCH_CHECK(targets.size() == grads.size(), op, ": expected as many targets as gradients, got ", targets.size(),
+              " and ", grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    TORCH_CHECK(targets[i].sizes() == grads[i].sizes(), op, ": expected a target of the gradient's shape ",
+                grads[i].sizes(), ", got ", targets[i].sizes());
+  }
+  if (grads.empty() || targets[0].is_meta()) {
+    return;
+  }
+  check_single(op, "found_inf", found_inf, kFloat);
+  check_single(op, "inv_scale", inv_scale, kFloat);
+  if (lacks("ForeachUnscaleInto") || !pairs_up(targets, grads)) {
+    at::_foreach_copy_(targets, grads);
+    return amp_unscale_(targets, found_inf, inv_scale);
+  }
+  DeviceOf guard(found_inf);
+  add_float_status(found_inf);
+  OpCommand cmd;
+  cmd.Name("ForeachUnscaleInto");
+  for (const Tensor& grad : grads) {
+    cmd.Input(in_memory_order(grad));
+  }
+  cmd.InputAs(found_inf, {1}).InputAs(inv_scale, {1});
+  for (const Tensor& target : targets) {
+    cmd.Output(in_memory_order(target));
+  }
+  cmd.OutputAs(found_inf, {1}).Run();
+}
 
 void amp_unscale_(TensorList grads, Tensor& found_inf, const Tensor& inv_scale) {
   constexpr const char* op = "_amp_foreach_non_finite_check_and_unscale_";
