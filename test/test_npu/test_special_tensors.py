@@ -4,6 +4,7 @@ strides of channels-last and strided inputs."""
 
 import contextlib
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -212,7 +213,7 @@ class ReadOnTheHostTest(TestCase):
     """Composites of upstream's that read their operands on the host: they run on the CPU, or say that they may not."""
 
     CALLS = (
-        "torch._saturate_weight_to_fp16(torch.tensor([1e6, -1e6, 1.0], device=d))",
+        "torch._saturate_weight_to_fp16(torch.tensor([[1e6, -1e6, 1.0]], device=d))",
         "torch._reshape_from_tensor(torch.arange(6.0, device=d), torch.tensor([2, 3], device=d))",
         "torch.ops.aten.range.out_(1, 4, out=torch.zeros(4, device=d))",
         "torch._sobol_engine_draw(q, 2, s, 2, 0, torch.float32)[0]",
@@ -237,7 +238,7 @@ class ReadOnTheHostTest(TestCase):
         code += "for f in (" + ", ".join(f"lambda: {call}" for call in self.CALLS[:3]) + "):\n"
         code += "    try: f()\n    except NotImplementedError as error: print(error)\n"
         env = {"NPU_FALLBACK": "0"}
-        done = subprocess.run([sys.executable, "-c", code], env={**op_checks.os.environ, **env}, capture_output=True,
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True,
                               text=True)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(re.findall("reads its operands on the host", done.stdout)), 3, done.stdout)
