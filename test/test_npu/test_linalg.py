@@ -139,7 +139,7 @@ class LinalgTest(unittest.TestCase):
             self.same(got.solution, torch.linalg.lstsq(a, b, rcond=max(rcond, 1e-15), driver="gelsd").solution)
 
     def test_least_squares_of_batches(self):
-        """A batch on either side; right-hand sides of one dimension less are vectors for the very batch, or matrices."""
+        """A batch on either side; right-hand sides of one dimension less are vectors for that batch, or matrices."""
         shapes = (
             *(((2, 5, 3), (1, 5, 2)), ((1, 5, 3), (2, 5, 2)), ((2, 1, 5, 3), (1, 3, 5, 2)), ((2, 5, 3), (2, 5))),
             *(((1, 5, 3), (5, 2)), ((5, 5, 3), (5, 2)), ((2, 1, 3, 2), (1, 3, 3)), ((0, 5, 3), (0, 5, 2))),

@@ -19,7 +19,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import torch
 
-# Operators that write operands which are not named self or out: their running statistics, or all of what they draw into.
+# Operators that write operands which are not named self or out: running statistics, or all of what they draw into.
 WRITTEN = {
     "_batch_norm_with_update": (3, 4),
     "_native_batch_norm_legit": (3, 4),
@@ -116,9 +116,7 @@ class FunctionsInAutocastTest(TestCase):
     def attention(self, device, dtype, autocast, grouped=False, masked=False):
         torch.manual_seed(0)
         heads = 2 if grouped else 4
-        q, k, v = (
-            torch.randn(2, h, 16, 8).to(device, dtype).requires_grad_() for h in (4, heads, heads)
-        )
+        q, k, v = (torch.randn(2, h, 16, 8).to(device, dtype).requires_grad_() for h in (4, heads, heads))
         mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 16, 16, device=device) if masked else None
         with torch.autocast(device, autocast, enabled=autocast is not None):
             out, lse = flex_attention(
@@ -167,7 +165,10 @@ class FunctionsInAutocastTest(TestCase):
             yield torch._higher_order_ops.while_loop(lambda i, y: i < 3, body, (start, x))[1]
             yield torch._higher_order_ops.scan(lambda c, y: (c + y, c * y), torch.zeros_like(x[0]), x)[1]
             yield torch._higher_order_ops.map(lambda y: y * 2, x)
-            yield torch.compile(lambda y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y @ y,)), backend="aot_eager")(x)
+            branches = torch.compile(
+                lambda y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y @ y,)), backend="aot_eager"
+            )
+            yield branches(x)
 
         results = []
         for device in ("cpu", DEVICE):
@@ -179,7 +180,7 @@ class FunctionsInAutocastTest(TestCase):
 
 
 class StubsTest(TestCase):
-    """Kernels that upstream's composites look up for the device by a DispatchStub; test_operators above finds others."""
+    """Kernels that upstream's composites look up for the device by a DispatchStub; test_operators finds others."""
 
     SERVED = {
         "kaiser_window": lambda d: torch.kaiser_window(9, True, 3.0, device=d),
@@ -220,7 +221,10 @@ class ReadOnTheHostTest(TestCase):
         "torch._sobol_engine_ff_(q.clone(), 2, s, 2, 0)",
         "torch._sobol_engine_scramble_(s.clone(), torch.ones(2, 30, 30, dtype=torch.long, device=d).tril(), 2)",
     )
-    SETUP = "q = torch.zeros(2, dtype=torch.long, device=d); s = torch._sobol_engine_initialize_state_(torch.zeros(2, 30, dtype=torch.long, device=d), 2)"
+    SETUP = (
+        "q = torch.zeros(2, dtype=torch.long, device=d);"
+        "s = torch._sobol_engine_initialize_state_(torch.zeros(2, 30, dtype=torch.long, device=d), 2)"
+    )
 
     def test_values(self):
         for call in self.CALLS:
@@ -303,7 +307,8 @@ class KindsTest(TestCase):
                 results = []
                 for device in ("cpu", DEVICE):
                     y = net.to(device)(x.to(device))
-                    results.append([y.is_contiguous(memory_format=m) for m in (torch.channels_last, torch.contiguous_format)])
+                    formats = (torch.channels_last, torch.contiguous_format)
+                    results.append([y.is_contiguous(memory_format=m) for m in formats])
                 net.cpu()
                 with self.subTest(type(net).__name__, shape=shape):
                     self.assertEqual(results[1], results[0])
