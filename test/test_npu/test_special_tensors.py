@@ -4,6 +4,7 @@ strides of channels-last and strided inputs."""
 
 import contextlib
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import torch
 
-# Operators that write operands which are not named self or out: their running statistics, or what they draw into.
+# Operators that write operands which are not named self or out: running statistics, or all of what they draw into.
 WRITTEN = {
     "_batch_norm_with_update": (3, 4),
     "_native_batch_norm_legit": (3, 4),
@@ -164,9 +165,10 @@ class FunctionsInAutocastTest(TestCase):
             yield torch._higher_order_ops.while_loop(lambda i, y: i < 3, body, (start, x))[1]
             yield torch._higher_order_ops.scan(lambda c, y: (c + y, c * y), torch.zeros_like(x[0]), x)[1]
             yield torch._higher_order_ops.map(lambda y: y * 2, x)
-            yield torch.compile(lambda y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y @ y,)), backend="aot_eager")(
-                x
+            branches = torch.compile(
+                lambda y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y @ y,)), backend="aot_eager"
             )
+            yield branches(x)
 
         results = []
         for device in ("cpu", DEVICE):
@@ -212,7 +214,7 @@ class ReadOnTheHostTest(TestCase):
     """Composites of upstream's that read their operands on the host: they run on the CPU, or say that they may not."""
 
     CALLS = (
-        "torch._saturate_weight_to_fp16(torch.tensor([1e6, -1e6, 1.0], device=d))",
+        "torch._saturate_weight_to_fp16(torch.tensor([[1e6, -1e6, 1.0]], device=d))",
         "torch._reshape_from_tensor(torch.arange(6.0, device=d), torch.tensor([2, 3], device=d))",
         "torch.ops.aten.range.out_(1, 4, out=torch.zeros(4, device=d))",
         "torch._sobol_engine_draw(q, 2, s, 2, 0, torch.float32)[0]",
@@ -220,7 +222,7 @@ class ReadOnTheHostTest(TestCase):
         "torch._sobol_engine_scramble_(s.clone(), torch.ones(2, 30, 30, dtype=torch.long, device=d).tril(), 2)",
     )
     SETUP = (
-        "q = torch.zeros(2, dtype=torch.long, device=d); "
+        "q = torch.zeros(2, dtype=torch.long, device=d);"
         "s = torch._sobol_engine_initialize_state_(torch.zeros(2, 30, dtype=torch.long, device=d), 2)"
     )
 
@@ -240,7 +242,7 @@ class ReadOnTheHostTest(TestCase):
         code += "for f in (" + ", ".join(f"lambda: {call}" for call in self.CALLS[:3]) + "):\n"
         code += "    try: f()\n    except NotImplementedError as error: print(error)\n"
         env = {"NPU_FALLBACK": "0"}
-        done = subprocess.run([sys.executable, "-c", code], env={**op_checks.os.environ, **env}, capture_output=True,
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True,
                               text=True)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(re.findall("reads its operands on the host", done.stdout)), 3, done.stdout)
@@ -305,9 +307,8 @@ class KindsTest(TestCase):
                 results = []
                 for device in ("cpu", DEVICE):
                     y = net.to(device)(x.to(device))
-                    results.append(
-                        [y.is_contiguous(memory_format=m) for m in (torch.channels_last, torch.contiguous_format)]
-                    )
+                    formats = (torch.channels_last, torch.contiguous_format)
+                    results.append([y.is_contiguous(memory_format=m) for m in formats])
                 net.cpu()
                 with self.subTest(type(net).__name__, shape=shape):
                     self.assertEqual(results[1], results[0])

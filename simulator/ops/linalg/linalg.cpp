@@ -46,21 +46,5 @@ SIM_ATEN(CdistBackward, "_cdist_backward");
 SIM_ATEN(PdistForward, "_pdist_forward");
 SIM_ATEN(PdistGrad, "_pdist_backward");
 
-// a, b, rcond -> solution, residuals, rank, singular values; those that the driver does not give are empty
-void least_squares(OpContext& c) {
-  std::optional<double> rcond;
-  if (c.has_input(2)) rcond = c.in_scalar(2).toDouble();
-  const std::string driver = c.attrs().text("driver", "gelsy");
-  const auto [solution, residuals, rank, singular] = at::linalg_lstsq(c.in(0), c.in(1), rcond, driver);
-  c.set_out(0, solution);
-  Tensor rest = c.out(1), ranks = c.out(2), values = c.out(3);
-  rest.zero_();
-  if (rest.numel() == residuals.numel()) rest.copy_(residuals);
-  if (ranks.numel() > 0) ranks.copy_(rank);
-  if (values.numel() > 0) values.copy_(singular);
-}
-
-SIM_OP(LeastSquares).inputs(3).outputs(4).dtypes(kAllTypes).attrs({"driver:str"}).run(least_squares);
-
 }  // namespace
 }  // namespace acl_sim
