@@ -1,5 +1,5 @@
-"""The numbers of the cube unit: HF32 where it is allowed, fp32 sums and one rounding for halves; and of the vector unit,
-which rounds per operator. The reference is NumPy alone."""
+"""The numbers of the cube unit: HF32 where it is allowed, fp32 sums and one rounding for halves; and of the vector
+unit, which rounds per operator. The reference is NumPy alone."""
 
 import contextlib
 import unittest
@@ -161,7 +161,8 @@ print(torch.npu.conv.allow_hf32, error() < 1e-4)
 torch.npu.conv.allow_hf32 = True
 print(error() > 3e-4)
 """
-        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+        program = [sys.executable, "-c", script]
+        result = subprocess.run(program, capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(result.stdout.split(), ["True"] * 4, result.stderr)
 
     def test_other_dtypes_and_classes_do_not_round(self):

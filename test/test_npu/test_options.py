@@ -140,7 +140,7 @@ class TestTable(OptionsTest):
         )
         for level, endings in files.items():
             with self.subTest(level=level):
-                found = [path for path in self.folder.glob(f"level{level}/kernel_meta/*") if path.name.startswith("te_add_")]
+                found = list(self.folder.glob(f"level{level}/kernel_meta/te_add_*"))
                 stem = min((path.name.split(".")[0] for path in found), key=len, default="")
                 self.assertEqual({path.name.removeprefix(stem) for path in found}, endings)
                 if level:
@@ -189,7 +189,11 @@ class TestTable(OptionsTest):
         torch.npu.global_step_inc()
         add(3, 3, 3), add(4, 4, 4), add(5, 5, 5)
         """
-        for variables, counts in (({}, (3, 2)), ({"DYNAMIC_COMPILE_ENABLE": "1"}, (0, 3)), ({"DYNAMIC_OP": "ADD#MUL"}, (0, 3))):
+        for variables, counts in (
+            ({}, (3, 2)),
+            ({"DYNAMIC_COMPILE_ENABLE": "1"}, (0, 3)),
+            ({"DYNAMIC_OP": "ADD#MUL"}, (0, 3)),
+        ):
             with self.subTest(**variables):
                 out = self.run_python(body, **variables)
                 line = "To compile op, opType = Add, mode = "
@@ -324,7 +328,8 @@ for n in range({len(damages)}):
         self.assertLess(int(self.answers(out)[-1]), fresh)
 
     def test_processes_share_it(self):
-        processes = [launch(self.body(f"list({self.SHAPES})"), ASCEND_PROCESS_LOG_PATH=str(self.folder / "log")) for _ in range(3)]
+        body, log = self.body(f"list({self.SHAPES})"), str(self.folder / "log")
+        processes = [launch(body, ASCEND_PROCESS_LOG_PATH=log) for _ in range(3)]
         for process in processes:
             out, err = process.communicate(timeout=120)
             self.assertEqual(process.returncode, 0, err)
