@@ -63,7 +63,7 @@ const DeviceCount& counted_devices() noexcept {
 struct Runtime {
   std::mutex mutex;
   bool keeps_precision = false;  // see keep_precision()
-  bool acl_is_ours = false;  // aclInit was called here, so aclFinalize is due here
+  bool acl_is_ours = false;      // aclInit was called here, so aclFinalize is due here
   std::atomic<bool> initialized{false};
   std::atomic<bool> bad_fork{false};
   std::atomic<bool> shut_down{false};
@@ -111,7 +111,8 @@ bool cube_has_fp32(const std::string& chip) {
          (chip.starts_with("Ascend910B") && chip.size() > kDigit && std::isdigit(chip[kDigit]) != 0);
 }
 
-// CANN's default, allow_fp32_to_fp16, multiplies fp32 in fp16. A chip that needs not do so is told to keep what it gets.
+// CANN's default, allow_fp32_to_fp16, multiplies fp32 in fp16. A chip that needs not do so is told to keep what it
+// gets.
 void keep_precision(DeviceIndex device) {
   if (acl::has_function("aclSetCompileopt") && cube_has_fp32(get_device_name(device))) {
     NPU_CHECK(acl::aclSetCompileopt(ACL_PRECISION_MODE, "must_keep_origin_dtype"), "ACL_PRECISION_MODE");

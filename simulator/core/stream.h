@@ -49,7 +49,7 @@ struct Stream {
   std::atomic<uint32_t> lives{0};  // counts reuses of this handle's memory
   std::atomic<bool> overflow_check{false};
   std::atomic<bool> saturates{false};  // see Note [Saturation] in exec/watching/saturation.h
-  Report* report = nullptr;  // who runs this stream's host callbacks
+  Report* report = nullptr;            // who runs this stream's host callbacks
 
   // Gives the task an id and runs or queues it.
   void submit(Task& task);

@@ -110,8 +110,9 @@ class TestTable(OptionsTest):
         library.check(library.aclGetCompileopt(0, text, 64))
         self.assertEqual(text.value, b"must_keep_origin_dtype")
         self.assertEqual(rounding("mm"), 23)
-        torch.npu.set_option({"ACL_PRECISION_MODE": "allow_fp32_to_fp16"})
-        self.assertEqual((rounding("mm"), rounding("conv")), (10, 10))
+        for mode in ("force_fp16", "allow_mix_precision", "allow_fp32_to_fp16"):
+            torch.npu.set_option({"ACL_PRECISION_MODE": mode})
+            self.assertEqual((rounding("mm"), rounding("conv")), (10, 10), mode)
         x = torch.full((2, 2), 1e5, device="npu")
         self.assertEqual((x @ x).max().item(), float("inf"))
         self.assertEqual((x + x).max().item(), 2e5)

@@ -65,13 +65,13 @@ struct CompiledOp {
   const OpDef* def;
   CompiledAttrs attrs;
   std::vector<Operand> inputs, outputs;
-  int64_t elements = 0;      // of all operands together
-  bool tiny = false;         // small enough for the calling thread
-  bool modest = false;       // small enough for it on a busy machine, see core/load.h
-  bool tiny_loop = false;    // def->tiny_fn may run it, if its operands are stored plainly
-  bool host_inputs = false;  // some input comes by value
+  int64_t elements = 0;                        // of all operands together
+  bool tiny = false;                           // small enough for the calling thread
+  bool modest = false;                         // small enough for it on a busy machine, see core/load.h
+  bool tiny_loop = false;                      // def->tiny_fn may run it, if its operands are stored plainly
+  bool host_inputs = false;                    // some input comes by value
   CubeRounding rounding = CubeRounding::None;  // of fp32 operands, see Note [Cube precision]
-  bool reordered = false;    // some operand's order is not that of its dims
+  bool reordered = false;                      // some operand's order is not that of its dims
   uint64_t hash = 0;
   std::vector<uint64_t> key;
   bool kept = false;                           // never evicted; under the lock of its part of the cache

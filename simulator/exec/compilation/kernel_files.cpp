@@ -139,8 +139,8 @@ void write_debug_files(State& s, const CompiledOp& op, const std::string& text) 
   const std::string& level = s.wanted.debug_level;
   const fs::path folder = fs::path(s.wanted.debug_dir.empty() ? "." : s.wanted.debug_dir) / "kernel_meta";
   const std::string name = name_of(op, text), base = (folder / name).string();
-  const std::string source = "// " + text + "\n" + op.def->type + "(operands, attributes);  // " + op.def->type +
-                             " of the simulated device\n";
+  const std::string source =
+      "// " + text + "\n" + op.def->type + "(operands, attributes);  // " + op.def->type + " of the simulated device\n";
   const std::string kernel = "\"kernel_name\": " + json_text(name);
   const std::string options = level == "2" ? "-O0 -g" : "-O2";
   write_or_complain(s, base + ".o", record_of(op, text));
@@ -149,9 +149,9 @@ void write_debug_files(State& s, const CompiledOp& op, const std::string& text) 
                         ",\n  \"compiled\": " + json_text(text) + "\n}\n");
   if (level != "3") write_or_complain(s, base + ".cce", source);
   if (level == "1" || level == "2")
-    write_or_complain(s, base + "_loc.json",
-                      "{\n  " + kernel + ",\n  \"lines\": [{\"cce\": 2, \"operator\": " + json_text(op.def->type) +
-                          "}]\n}\n");
+    write_or_complain(
+        s, base + "_loc.json",
+        "{\n  " + kernel + ",\n  \"lines\": [{\"cce\": 2, \"operator\": " + json_text(op.def->type) + "}]\n}\n");
   if (level == "4")
     write_or_complain(s, base + "_compute.json",
                       "{\n  " + kernel + ",\n  \"compute\": [" + json_text(op.describe()) + "]\n}\n");

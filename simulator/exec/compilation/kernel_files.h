@@ -15,7 +15,8 @@
 // the same hash is written again. Records appear by renaming, whole or not at all: processes share a cache without a
 // lock, and one that is killed leaves a .tmp file at most, which a later process removes when it is old. What cannot be
 // written (a full disk, a folder that is gone) is one line in the log; the operator is compiled all the same.
-// "force" removes the records that are there and writes new ones; with a debug level the cache is left alone, as on CANN.
+// "force" removes the records that are there and writes new ones; with a debug level the cache is left alone, as on
+// CANN.
 
 #include <string>
 

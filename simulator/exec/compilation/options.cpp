@@ -85,7 +85,8 @@ uint8_t read_rounds(const Options& o) {
   if (allowed == "enable" || allowed == "01" || allowed == "11") who |= kMatMul;
   if (mode == "high_performance_for_all") who |= kAll;
   if (mode == "high_performance") who |= value_of(o, ACL_OPTYPELIST_FOR_IMPLMODE).empty() ? kAll : kListed;
-  if (precision == "allow_fp32_to_fp16" || precision == "force_fp16" || precision == "allow_mix_precision") who |= kFp16;
+  if (precision == "allow_fp32_to_fp16" || precision == "force_fp16" || precision == "allow_mix_precision")
+    who |= kFp16;
   return who;
 }
 
@@ -143,8 +144,8 @@ CubeRounding cube_rounding(std::string_view type) {
   const OpDef* def = find_op(type);
   if (!def || def->cube_class == CubeClass::None) return CubeRounding::None;
   if (who & kFp16) return CubeRounding::Fp16;
-  const bool hf32 = who & (kAll | (def->cube_class == CubeClass::Conv ? kConv : kMatMul)) ||
-                    ((who & kListed) && in_type_list(type));
+  const bool hf32 =
+      who & (kAll | (def->cube_class == CubeClass::Conv ? kConv : kMatMul)) || ((who & kListed) && in_type_list(type));
   return hf32 ? CubeRounding::Hf32 : CubeRounding::None;
 }
 

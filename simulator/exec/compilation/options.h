@@ -5,13 +5,14 @@
 // HF32 has the sign and the exponent of fp32 and 11 bits of its fraction. Where it is allowed, the cube unit rounds its
 // fp32 operands to it (to nearest, ties to even) and still adds up in fp32. Three options allow it:
 //  - ACL_ALLOW_HF32, one digit for the Conv class and one for the MatMul class;
-//  - ACL_OP_SELECT_IMPL_MODE=high_performance, for the types in ACL_OPTYPELIST_FOR_IMPLMODE or, without a list, for all;
+//  - ACL_OP_SELECT_IMPL_MODE=high_performance, for the types in ACL_OPTYPELIST_FOR_IMPLMODE or, without a list, for
+//  all;
 //  - ACL_OP_SELECT_IMPL_MODE=high_performance_for_all.
 // ACL_PRECISION_MODE goes before: allow_fp32_to_fp16, force_fp16 and allow_mix_precision have both classes take their
 // fp32 operands, and give their results, in fp16.
 // CANN's defaults are HF32 for convolutions and allow_fp32_to_fp16. This device begins in fp32 and rounds only after it
-// has been asked to, because its results are compared with the CPU's. What was compiled before keeps its numbers: how an
-// operator rounds is part of its key in the compile cache.
+// has been asked to, because its results are compared with the CPU's. What was compiled before keeps its numbers: how
+// an operator rounds is part of its key in the compile cache.
 
 #include <acl/acl_op_compiler.h>
 

@@ -137,7 +137,8 @@ void run_plain(const CompiledOp& op, OpLaunch& launch, Device& device) {
 }
 
 bool watched(const OpLaunch& launch, const Stream& stream) {
-  return launch.dump || stream.saturates.load(std::memory_order_relaxed) || stream.device->watches_floats.load(std::memory_order_relaxed) ||
+  return launch.dump || stream.saturates.load(std::memory_order_relaxed) ||
+         stream.device->watches_floats.load(std::memory_order_relaxed) ||
          stream.overflow_check.load(std::memory_order_relaxed);
 }
 
@@ -150,7 +151,8 @@ void run_watched(const CompiledOp& op, Task& task, Stream& stream) {
   std::optional<UnderflowWatch> zeros;
   const bool switched_on = stream.overflow_check.load(std::memory_order_relaxed);
   const bool saturates = stream.saturates.load(std::memory_order_relaxed);
-  if (debug || switched_on || saturates || device.watches_floats.load(std::memory_order_relaxed)) floats.emplace(op, launch);
+  if (debug || switched_on || saturates || device.watches_floats.load(std::memory_order_relaxed))
+    floats.emplace(op, launch);
   if (switched_on) zeros.emplace(op, launch, device);
   std::optional<OperandDump> dump;
   if (launch.dump) dump.emplace(*launch.dump, op, launch, device);

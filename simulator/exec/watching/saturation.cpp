@@ -10,10 +10,14 @@ namespace {
 
 bool only_moves(const OpDef& def) {
   static const std::unordered_set<std::string_view> types = {
-      "Abs",        "AsStrided",  "BroadcastTo",   "ConcatD",   "Fill",     "ForeachCopy", "GatherElements",   "GatherV2",  "Identity",
-      "Index",      "IndexCopy",     "IndexFill", "MaskedFill",  "MaskedScatter",    "MaskedSelect", "Neg", "Pack",
-      "PadV3",      "RepeatInterleave", "ReverseV2", "Roll",  "ScatterUpdate", "Select",         "SelectV2",  "Take",
-      "Tile",       "TransData",     "Transpose", "Tril",     "Triu",        "ViewCopy",
+      "Abs",        "AsStrided",     "BroadcastTo",      "ConcatD",
+      "Fill",       "ForeachCopy",   "GatherElements",   "GatherV2",
+      "Identity",   "Index",         "IndexCopy",        "IndexFill",
+      "MaskedFill", "MaskedScatter", "MaskedSelect",     "Neg",
+      "Pack",       "PadV3",         "RepeatInterleave", "ReverseV2",
+      "Roll",       "ScatterUpdate", "Select",           "SelectV2",
+      "Take",       "Tile",          "TransData",        "Transpose",
+      "Tril",       "Triu",          "ViewCopy",
   };
   return types.contains(def.type);
 }

@@ -15,8 +15,8 @@ inline at::Tensor cube_operand(const OpContext& c, const at::Tensor& t) {
   return rounding == CubeRounding::Hf32 ? round_to_hf32(t) : t.to(at::kHalf).to(at::kFloat);
 }
 
-// Whether libtorch's products and convolutions of bf16 are the cube unit's: operands multiplied as they are by the CPU's
-// own instructions, sums in fp32, one rounding. Otherwise bf16 is widened.
+// Whether libtorch's products and convolutions of bf16 are the cube unit's: operands multiplied as they are by the
+// CPU's own instructions, sums in fp32, one rounding. Otherwise bf16 is widened.
 bool multiplies_bf16();
 
 }  // namespace acl_sim

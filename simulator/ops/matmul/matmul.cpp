@@ -63,7 +63,8 @@ void gemm(OpContext& c) {
 }
 
 void dot(OpContext& c) {
-  c.out(0).copy_(at::dot(cube_operand(c, c.in(0)).reshape(-1), cube_operand(c, c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
+  c.out(0).copy_(
+      at::dot(cube_operand(c, c.in(0)).reshape(-1), cube_operand(c, c.in(1)).reshape(-1)).reshape(c.out(0).sizes()));
 }
 
 SIM_OP(MatMulV2)
@@ -78,8 +79,18 @@ SIM_OP(MatMul)
     .attrs({"transpose_x1:bool", "transpose_x2:bool"})
     .on_cube(CubeClass::MatMul)
     .run(mat_mul);
-SIM_OP(BatchMatMul).inputs(2).dtypes(kNumericTypes).attrs({"adj_x1:bool", "adj_x2:bool"}).on_cube(CubeClass::MatMul).run(batch_mat_mul);
-SIM_OP(GEMM).inputs(5).dtypes(kNumericTypes).attrs({"transpose_a:bool", "transpose_b:bool"}).on_cube(CubeClass::MatMul).run(gemm);
+SIM_OP(BatchMatMul)
+    .inputs(2)
+    .dtypes(kNumericTypes)
+    .attrs({"adj_x1:bool", "adj_x2:bool"})
+    .on_cube(CubeClass::MatMul)
+    .run(batch_mat_mul);
+SIM_OP(GEMM)
+    .inputs(5)
+    .dtypes(kNumericTypes)
+    .attrs({"transpose_a:bool", "transpose_b:bool"})
+    .on_cube(CubeClass::MatMul)
+    .run(gemm);
 SIM_OP(Dot).inputs(2).dtypes(kNumericTypes).on_cube(CubeClass::MatMul).run(dot);
 
 SIM_ATEN(QuantMatmulInt8, "_int_mm.out");

@@ -163,7 +163,7 @@ SIM_INLINE void rnn_grad(int64_t count, bool relu, const T* __restrict y, const 
                          T* saved, T* y) {                                                                             \
     gru(rows, hidden, from_input, from_hidden, bias, h, saved, y);                                                     \
   }                                                                                                                    \
-  VERSIONS void rnn_rows(int64_t rows, int64_t hidden, bool relu, T* h, T* y) { rnn(rows* hidden, relu, h, y); }       \
+  VERSIONS void rnn_rows(int64_t rows, int64_t hidden, bool relu, T* h, T* y) { rnn(rows * hidden, relu, h, y); }      \
   VERSIONS void lstm_grad_rows(int64_t rows, int64_t hidden, const T* gates, const T* cells, const T* c_before,        \
                                const T* dy, const T* dh, T* dc, T* dgates) {                                           \
     lstm_grad(rows, hidden, gates, cells, c_before, dy, dh, dc, dgates);                                               \
@@ -174,7 +174,7 @@ SIM_INLINE void rnn_grad(int64_t count, bool relu, const T* __restrict y, const 
   }                                                                                                                    \
   VERSIONS void rnn_grad_rows(int64_t rows, int64_t hidden, bool relu, const T* y, const T* dy, const T* dh,           \
                               T* dgates) {                                                                             \
-    rnn_grad(rows* hidden, relu, y, dy, dh, dgates);                                                                   \
+    rnn_grad(rows * hidden, relu, y, dy, dh, dgates);                                                                  \
   }
 
 SIM_GATES(float, SIM_MULTIVERSION)

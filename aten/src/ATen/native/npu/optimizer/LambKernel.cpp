@@ -40,8 +40,7 @@ void composed_lamb(const Tensor& param, const Tensor& grad, const Tensor& mean, 
     const std::vector<Tensor> updates = parts_of(update, bounds);
     const Tensor weights = at::stack(at::_foreach_norm(parts_of(param, bounds), 2)).clamp_max_(kLargestNorm);
     const Tensor sizes = at::stack(at::_foreach_norm(updates, 2));
-    const Tensor ratios =
-        at::where(weights.gt(0).logical_and_(sizes.gt(0)), weights / sizes, at::ones_like(sizes));
+    const Tensor ratios = at::where(weights.gt(0).logical_and_(sizes.gt(0)), weights / sizes, at::ones_like(sizes));
     at::_foreach_mul_(updates, ratios.unbind());
   }
   param.add_(update, -lr);
