@@ -3,8 +3,8 @@
 
 Both run in this process and take turns; the best of N steps of each counts. The peak host memory of a step is compared
 too, each device in a process of its own. With --amp three take turns: apex's O2 with bfloat16 on npu, the fp32 step on
-npu, and upstream's bfloat16 autocast on channels_last memory on the CPU. Exit status 0 says that the figures
-are valid, whether or not they meet the targets.
+npu, and upstream's bfloat16 autocast on channels_last memory on the CPU. Exit status 0 says that the figures are valid,
+whether or not they meet the targets.
 """
 
 import argparse

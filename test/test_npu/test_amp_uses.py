@@ -190,9 +190,8 @@ class TestScaler(unittest.TestCase):
                     optimizer = make(params, 0.1, **way)
                     scaler = torch.amp.GradScaler("npu", init_scale=4.0)
                     for broken in (True, False):
-                        loss = sum(
-                            p.sum() * (float("inf") if broken and i == where else 1) for i, p in enumerate(params)
-                        )
+                        factors = [float("inf") if broken and i == where else 1 for i in range(len(params))]
+                        loss = sum(p.sum() * factor for p, factor in zip(params, factors, strict=True))
                         optimizer.zero_grad()
                         scaler.scale(loss).backward()
                         scaler.step(optimizer)

@@ -161,9 +161,8 @@ print(torch.npu.conv.allow_hf32, error() < 1e-4)
 torch.npu.conv.allow_hf32 = True
 print(error() > 3e-4)
 """
-        result = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
-        )
+        program = [sys.executable, "-c", script]
+        result = subprocess.run(program, capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(result.stdout.split(), ["True"] * 4, result.stderr)
 
     def test_other_dtypes_and_classes_do_not_round(self):
@@ -204,6 +203,39 @@ class TestHalves(unittest.TestCase):
                 # Half a unit in the last place for the one rounding, and fp32's own errors.
                 error = (got.cpu().double() - exact).abs()
                 self.assertTrue((error <= exact.abs() * 2.0**-bits * 1.001 + 1e-4).all(), (dtype, error.max()))
+
+    def test_convolutions_of_all_forms_and_their_gradients(self):
+        """One pixel, strides, small images with many channels, turned filters: whatever loop computes them."""
+        forms = (
+            # x, filter, options
+            ((4, 24, 9, 7), (40, 24, 1, 1), {}),
+            ((4, 24, 9, 7), (40, 24, 1, 1), {"stride": (2, 3)}),
+            ((2, 24, 9, 7), (40, 24, 1, 1), {"padding": 1}),
+            ((2, 256, 4, 4), (64, 256, 3, 3), {"padding": 1}),
+            ((2, 256, 5, 5), (64, 256, 3, 3), {"padding": 1, "stride": 2}),
+            ((2, 200, 6, 4), (72, 200, 5, 3), {"padding": (4, 1)}),
+            ((2, 200, 6, 5), (72, 200, 3, 2), {"padding": (2, 0), "dilation": 2}),
+            ((2, 200, 3, 3), (72, 200, 3, 3), {}),
+            ((2, 128, 4, 4), (64, 64, 3, 3), {"padding": 1, "groups": 2}),
+            ((3, 16, 20, 20), (8, 16, 3, 3), {"padding": 1}),
+            ((1, 2, 2, 2), (3, 2, 1, 1), {}),
+        )
+        for dtype, bits in self.KINDS:
+            for shape, filter_shape, options in forms:
+                x, w = torch.randn(shape).to(dtype), torch.randn(filter_shape).to(dtype)
+                for layout in (torch.contiguous_format, torch.channels_last):
+                    with self.subTest(dtype=dtype, x=shape, filter=filter_shape, layout=layout, **options):
+                        ours = [t.npu().to(memory_format=layout).requires_grad_() for t in (x, w)]
+                        theirs = [t.double().requires_grad_() for t in (x, w)]
+                        y, exact = F.conv2d(*ours, **options), F.conv2d(*theirs, **options)
+                        grad = torch.randn(exact.shape).to(dtype)
+                        y.backward(grad.npu())
+                        exact.backward(grad.double())
+                        pairs = [(y, exact), *((a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))]
+                        for got, want in pairs:
+                            error = (got.detach().cpu().double() - want.detach()).abs()
+                            limit = want.detach().abs() * 2.0**-bits * 1.001 + 1e-3
+                            self.assertTrue((error <= limit).all(), (error - limit).max())
 
     def test_vector_operators_round_each(self):
         """(x + 1) - x in two operators loses what one rounding at the end would keep."""

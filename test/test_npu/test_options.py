@@ -110,8 +110,9 @@ class TestTable(OptionsTest):
         library.check(library.aclGetCompileopt(0, text, 64))
         self.assertEqual(text.value, b"must_keep_origin_dtype")
         self.assertEqual(rounding("mm"), 23)
-        torch.npu.set_option({"ACL_PRECISION_MODE": "allow_fp32_to_fp16"})
-        self.assertEqual((rounding("mm"), rounding("conv")), (10, 10))
+        for mode in ("force_fp16", "allow_mix_precision", "allow_fp32_to_fp16"):
+            torch.npu.set_option({"ACL_PRECISION_MODE": mode})
+            self.assertEqual((rounding("mm"), rounding("conv")), (10, 10), mode)
         x = torch.full((2, 2), 1e5, device="npu")
         self.assertEqual((x @ x).max().item(), float("inf"))
         self.assertEqual((x + x).max().item(), 2e5)
@@ -140,9 +141,7 @@ class TestTable(OptionsTest):
         )
         for level, endings in files.items():
             with self.subTest(level=level):
-                found = [
-                    path for path in self.folder.glob(f"level{level}/kernel_meta/*") if path.name.startswith("te_add_")
-                ]
+                found = list(self.folder.glob(f"level{level}/kernel_meta/te_add_*"))
                 stem = min((path.name.split(".")[0] for path in found), key=len, default="")
                 self.assertEqual({path.name.removeprefix(stem) for path in found}, endings)
                 if level:
@@ -330,10 +329,8 @@ for n in range({len(damages)}):
         self.assertLess(int(self.answers(out)[-1]), fresh)
 
     def test_processes_share_it(self):
-        processes = [
-            launch(self.body(f"list({self.SHAPES})"), ASCEND_PROCESS_LOG_PATH=str(self.folder / "log"))
-            for _ in range(3)
-        ]
+        body, log = self.body(f"list({self.SHAPES})"), str(self.folder / "log")
+        processes = [launch(body, ASCEND_PROCESS_LOG_PATH=log) for _ in range(3)]
         for process in processes:
             out, err = process.communicate(timeout=120)
             self.assertEqual(process.returncode, 0, err)

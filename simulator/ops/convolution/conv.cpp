@@ -1,6 +1,8 @@
 // Conv2D, Conv3D, their transposed forms and gradients. fp32 images of one group run as matrix products on
-// channels-last rows (conv_rows.h); everything else through libtorch's convolutions, on channels-last aliases too.
+// channels-last rows (conv_rows.h), some of bf16 too (conv_bf16.h); everything else through libtorch's convolutions, on
+// channels-last aliases.
 
+#include "ops/convolution/conv_bf16.h"
 #include "ops/convolution/conv_rows.h"
 #include "ops/matmul/cube.h"
 
@@ -109,9 +111,12 @@ void conv_forward_op(OpContext& c) {
   const at::ScalarType dtype = x0.scalar_type();
   const ConvAttrs a = read_attrs(c, x0.dim() - 2);
   if (is_bf16_image(x0) && c.in_any(1).scalar_type() == dtype) {
-    const at::Tensor bias = optional_in(c, 2);
-    return convolve(c, false, c.in_channels_last(0), c.in_channels_last(1), bias.defined() ? bias.to(dtype) : bias, a,
-                    dtype);
+    const at::Tensor bias = optional_in(c, 2), x = c.in_channels_last(0), w = c.in_channels_last(1);
+    if (!bias.defined() && a.groups == 1) {
+      const at::Tensor y = c.out_channels_last(0);
+      if (bf16_forward(shape_of(x.sizes(), w.sizes(), y.sizes(), a), x, w, y)) return;
+    }
+    return convolve(c, false, x, w, bias.defined() ? bias.to(dtype) : bias, a, dtype);
   }
   const at::Tensor x = operand(c, 0), w = operand(c, 1), bias = widen(optional_in(c, 2));
   if (runs_on_rows(x, a) && computes_in_float(x)) {
@@ -167,9 +172,14 @@ void conv_backprop_input_op(OpContext& c) {
   const at::Tensor dy0 = c.in_any(2);
   const at::ScalarType dtype = dy0.scalar_type();
   const ConvAttrs a = read_attrs(c, dy0.dim() - 2);
-  if (is_bf16_image(dy0) && c.in_any(1).scalar_type() == dtype)
-    return gradient(c, true, c.in_channels_last(2), shape_only(image_sizes(c, 0), dy0), c.in_channels_last(1), a,
-                    dtype);
+  if (is_bf16_image(dy0) && c.in_any(1).scalar_type() == dtype) {
+    const at::Tensor w = c.in_channels_last(1), dy = c.in_channels_last(2);
+    if (a.groups == 1) {
+      const at::Tensor dx = c.out_channels_last(0);
+      if (bf16_backward_data(shape_of(dx.sizes(), w.sizes(), dy.sizes(), a), dy, w, dx)) return;
+    }
+    return gradient(c, true, dy, shape_only(image_sizes(c, 0), dy0), w, a, dtype);
+  }
   const at::Tensor w = operand(c, 1), dy = operand(c, 2);
   if (runs_on_rows(dy, a) && computes_in_float(dy)) {
     const at::Tensor target = float_target(c, dtype);
@@ -187,9 +197,14 @@ void conv_backprop_filter_op(OpContext& c) {
   const at::Tensor x0 = c.in_any(0);
   const at::ScalarType dtype = x0.scalar_type();
   const ConvAttrs a = read_attrs(c, x0.dim() - 2);
-  if (is_bf16_image(x0) && c.in_any(2).scalar_type() == dtype)
-    return gradient(c, false, c.in_channels_last(2), c.in_channels_last(0), shape_only(filter_sizes(c, 1), x0), a,
-                    dtype);
+  if (is_bf16_image(x0) && c.in_any(2).scalar_type() == dtype) {
+    const at::Tensor x = c.in_channels_last(0), dy = c.in_channels_last(2);
+    if (a.groups == 1) {
+      const at::Tensor dw = c.out_channels_last(0);
+      if (bf16_backward_filter(shape_of(x.sizes(), dw.sizes(), dy.sizes(), a), x, dy, dw)) return;
+    }
+    return gradient(c, false, dy, x, shape_only(filter_sizes(c, 1), x0), a, dtype);
+  }
   const at::Tensor x = operand(c, 0), dy = operand(c, 2);
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);

@@ -53,9 +53,8 @@ class UsesCase(unittest.TestCase):
         torch.manual_seed(seed)
         model = Shared().npu()
         optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)
-        return self.initialize(
-            model, optimizer, opt_level=level, combine_grad=combine, cast_model_type=self.cast(level, cast)
-        )
+        options = {"opt_level": level, "combine_grad": combine, "cast_model_type": self.cast(level, cast)}
+        return self.initialize(model, optimizer, **options)
 
     @staticmethod
     def cast(level, dtype):
@@ -172,9 +171,8 @@ class TestLoops(UsesCase):
             with amp.scale_loss(loss, optimizer) as scaled:
                 scaled.backward()
             optimizer.step()
-        self.assertIn(
-            "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", text.getvalue()
-        )
+        line = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0"
+        self.assertIn(line, text.getvalue())
         for p, q in zip(amp.master_params(optimizer), before, strict=True):
             self.assertTrue(torch.equal(p, q))
 
