@@ -8,6 +8,7 @@ The tools' versions are pinned in requirements-dev.txt, their settings in pyproj
 """
 
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -56,20 +57,54 @@ def mypy() -> bool:
     return all(found)
 
 
+def _contents(database: Path) -> Callable[[str], list[bytes]]:
+    """Gives for an object file of the build what its source and headers hold now; nothing if it is not built."""
+    listed = subprocess.run(
+        [_tool("ninja"), "-C", str(database), "-t", "deps"], capture_output=True, text=True, check=False
+    ).stdout
+    headers: dict[str, list[str]] = {}
+    for block in listed.split("\n\n"):
+        first, *names = [line.strip() for line in block.strip().splitlines()] or [""]
+        headers[str((database / first.partition(":")[0]).resolve())] = names
+    hashes: dict[str, bytes] = {}
+
+    def digest(name: str) -> bytes:
+        if name not in hashes:
+            path = database / name
+            hashes[name] = hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
+        return hashes[name]
+
+    return lambda output: [digest(name) for name in headers.get(str(Path(output).resolve()), ())]
+
+
 def clang_tidy(files: list[str] | None = None) -> bool:
     """Mistakes in the device layer, the frame and the simulator's core; needs compile_commands.json, thus a build."""
     database = library_dir(Switches.read()).parent / "cmake"
-    known = {entry["file"] for entry in json.loads((database / "compile_commands.json").read_text())}
+    entries = json.loads((database / "compile_commands.json").read_text())
+    known = {entry["file"]: entry for entry in entries}
     chosen = [str(Path(name).resolve()) for name in files] if files else sorted(filter(_TIDY.search, known))
     # clang has no omp.h of its own; what it does have comes first.
     where = subprocess.run([compiler(), "-print-file-name=include"], capture_output=True, text=True, check=True)
     options = ["-Wno-unknown-warning-option", "-Wno-error", f"-idirafter{where.stdout.strip()}"]
     command = [_tool("clang-tidy"), "-p", str(database), "--quiet", *(f"--extra-arg={option}" for option in options)]
 
+    # A file is read again when it, a header of it, its options or the checks have changed since nothing was found.
+    clean, contents = database / "clang-tidy", _contents(database)
+    clean.mkdir(exist_ok=True)
+    rules = [(ROOT / ".clang-tidy").read_bytes(), (ROOT / "requirements-dev.txt").read_bytes()]
+    common = b"".join([*rules, repr(command).encode()])
+
     def one(file: str) -> bool:
+        entry = known.get(file, {})
+        own = [entry.get("command", file).encode(), *contents(entry.get("output", ""))]
+        key = hashlib.sha256(b"\0".join([common, Path(file).read_bytes(), *own])).hexdigest()
+        if len(own) > 1 and (clean / key).exists():
+            return True
         result = subprocess.run([*command, file], cwd=ROOT, capture_output=True, text=True, check=False)
         if result.returncode:
             print(result.stdout + result.stderr, flush=True)
+        else:
+            (clean / key).touch()
         return result.returncode == 0
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

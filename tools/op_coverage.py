@@ -5,6 +5,7 @@
     python tools/op_coverage.py --check             write nothing; exit status 1 where the files are out of date
     python tools/op_coverage.py --json FILE         also write the JSON to FILE ("-": standard output, no counts)
     python tools/op_coverage.py --measure           first run upstream's operator database: dtypes, fallbacks
+    python tools/op_coverage.py --measure-card      first run it on a device that knows CANN's operators only
     python tools/op_coverage.py --from-profile FILE the operators of FILE that npu has no kernel for; status 1 if any.
                                                     FILE: what `prof.key_averages().table()` printed, a Chrome
                                                     trace, JSON with names, or one name a line; "-": standard input
@@ -115,12 +116,15 @@ def npu_operators() -> dict[str, str]:
     return dict(sorted(levels.items()))
 
 
-def collect(old: dict | None = None, measured: dict | None = None) -> dict:
-    """The support list. What only ``measure`` can tell is kept from ``old`` unless ``measured`` is given."""
+def collect(old: dict | None = None, measured: dict | None = None, card: dict[str, str] | None = None) -> dict:
+    """The support list. What only ``measure`` can tell is kept from ``old`` unless ``measured`` or ``card``, where the
+    operators of a card run, is given."""
     levels = overload_levels()
     old = old or {}
     dtypes = measured["dtypes"] if measured else {n: o.get("dtypes") for n, o in old.get("ops", {}).items()}
     apis = measured["apis"] if measured else old.get("apis", {})
+    if card is None:
+        card = {n: o["card"] for n, o in old.get("ops", {}).items() if "card" in o}
     grouped: dict[str, dict] = collections.defaultdict(dict)
     for name, found in levels.items():
         base, _, overload = name.partition(".")
@@ -130,6 +134,8 @@ def collect(old: dict | None = None, measured: dict | None = None) -> dict:
         ops[base] = {"support": level_of(overloads), "overloads": overloads}
         if dtypes.get(base):
             ops[base]["dtypes"] = dtypes[base]
+        if base in card and ops[base]["support"] == "native":
+            ops[base]["card"] = card[base]
     return {"ops": ops, "npu_ops": npu_operators(), "apis": apis}
 
 
@@ -175,16 +181,19 @@ def to_markdown(content: dict) -> str:
         "An operator's level is that of its overloads that return new tensors, the worse one where one falls back;",
         "overloads of another level are named. Operators of other back ends, of sparse and nested layouts, and those",
         "that take only quantized tensors are left out. Dtypes: those that upstream's operator database ran on npu",
-        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case.",
+        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case. On a card: whether the",
+        "samples of that database run natively where the device has those IR operators only that CANN documents;",
+        "`partly`: some dtypes or arguments run on the CPU (`ASCEND_SIM_OPERATORS=cann`, measured).",
         "",
         "## aten operators",
         "",
-        "| operator | support | dtypes | overloads of another level |",
-        "| --- | --- | --- | --- |",
+        "| operator | support | on a card | dtypes | overloads of another level |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name, op in content["ops"].items():
         others = ", ".join(f"{o}: {level}" for o, level in op["overloads"].items() if level != op["support"])
-        lines.append(f"| `{name}` | {op['support']} | {' '.join(op.get('dtypes', []))} | {others} |")
+        dtypes = " ".join(op.get("dtypes", []))
+        lines.append(f"| `{name}` | {op['support']} | {op.get('card', '')} | {dtypes} | {others} |")
     if content["npu_ops"]:
         lines += ["", "## Operators of npu only (`torch.npu_*`)", "", "| operator | support |", "| --- | --- |"]
         lines += [f"| `{name}` | {level} |" for name, level in content["npu_ops"].items()]
@@ -279,17 +288,23 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help='also write the JSON to FILE ("-": standard output)')
     parser.add_argument("--check", action="store_true", help="write nothing, fail where the files are out of date")
     parser.add_argument("--measure", action="store_true", help="run upstream's operator database first (minutes)")
+    parser.add_argument("--measure-card", action="store_true", help="run it on a device with CANN's operators only")
     parser.add_argument("--from-profile", metavar="FILE", help="say which operators of FILE are not supported")
     args = parser.parse_args()
     os.environ.pop("NPU_FALLBACK", None)
     old = json.loads(JSON.read_text(encoding="utf-8")) if JSON.is_file() else None
-    measured = None
-    if args.measure:
+    measured = card = None
+    if args.measure and args.measure_card:
+        parser.error("--measure and --measure-card: a process has one kind of device; run one after the other")
+    if args.measure_card:
+        os.environ["ASCEND_SIM_OPERATORS"] = "cann"  # before the device is opened
+    if args.measure or args.measure_card:
         sys.path.insert(0, str(ROOT / "tools"))
         import op_coverage_measure
 
-        measured = op_coverage_measure.measure()
-    content = collect(old, measured)
+        found = op_coverage_measure.measure()
+        measured, card = (None, found["levels"]) if args.measure_card else (found, None)
+    content = collect(old, measured, card)
     if args.from_profile:
         return report_profile(args.from_profile, content)
     if args.check:

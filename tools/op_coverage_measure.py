@@ -37,14 +37,28 @@ class Recorder(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.seen = collections.defaultdict(set)
+        self.calls: collections.Counter[str] = collections.Counter()
+        self.fallen: collections.Counter[str] = collections.Counter()  # calls of which some part ran on the CPU
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        before = sum(torch.npu.fallback_stats().values())
         result = func(*args, **(kwargs or {}))
         for value in pytree.tree_leaves((args, kwargs, result)):
             if isinstance(value, torch.Tensor) and value.device.type == "npu":
-                self.seen[func._schema.name.removeprefix("aten::")].add(value.dtype)
+                name = func._schema.name.removeprefix("aten::")
+                self.seen[name].add(value.dtype)
+                self.calls[name] += 1
+                self.fallen[name] += sum(torch.npu.fallback_stats().values()) != before
                 break
         return result
+
+    def levels(self) -> dict[str, str]:
+        """Where each operator ran: on the device, on the CPU, or "partly", some calls on either."""
+        found = {}
+        for name, calls in sorted(self.calls.items()):
+            fallen = self.fallen[name]
+            found[name] = "native" if not fallen else "CPU" if fallen == calls else "partly"
+        return found
 
 
 def public_name(op) -> str:
@@ -141,7 +155,8 @@ def measure_modules(recorder, apis):
 
 
 def measure() -> dict:
-    """``dtypes``: aten name to the dtypes that ran; ``apis``: what fell back behind a public name."""
+    """``dtypes``: aten name to the dtypes that ran; ``apis``: what fell back behind a public name; ``levels``: where
+    each aten operator ran."""
     recorder, apis = Recorder(), Apis()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,4 +166,5 @@ def measure() -> dict:
     return {
         "dtypes": {name: short(dtypes) for name, dtypes in sorted(recorder.seen.items())},
         "apis": apis.content(),
+        "levels": recorder.levels(),
     }

@@ -2,24 +2,24 @@
 // Streams: ordered queues of tasks, independent of each other.
 //
 // Note [Who runs a task]
-// Only the holder of a stream's token takes tasks from its head, one after another, so the order of a stream never
-// depends on who runs it. Three may hold the token: the stream's worker thread; the submitting thread, for a tiny task
-// on an idle stream; a thread that waits for the stream, while tiny tasks are at the head. Whoever lets go of the
-// token while tasks are left calls the worker, so no task waits for a thread that does not come.
+// A stream has one token. Only the thread that holds it runs the stream's tasks, always the one at the head, so their
+// order is the same whoever runs them. Three kinds of threads may take it: the stream's worker; a thread that submits a
+// tiny task to an idle stream; a thread that waits for the stream, while the tasks at the head are tiny. Who gives the
+// token back while tasks are left wakes the worker, so that no task is left lying.
 //
 // Note [The word]
-// `word_` holds the token (kRunning) and the number of tasks submitted; `completed_` is the number of the last task
-// that has run, written by the token's holder only. A stream is idle when they agree. A task on an idle stream that
-// runs at once takes number and token with one exchange; any other takes its number with one exchange and is written
-// into the ring's slot of that number. The token is given back with an exchange that fails while a number without a run
-// is out. So numbers are given in the order in which tasks run, and neither needs a lock: `mutex_` is for sleepers.
+// The atomic `word_` holds whether a thread has the token (kRunning), and how many tasks were submitted. `completed_`
+// is how many have run; only the token's holder writes it. The stream is idle when both numbers agree. Submitting is
+// one exchange: the task gets its number by it, and on an idle stream the token, too, if it is to run at once; else it
+// is written into the ring's slot of that number. Giving the token back is an exchange that fails while a submitted
+// task has not run. So tasks run in the order of their numbers without a lock; `mutex_` is only for threads that sleep.
 //
 // Note [Streaks]
-// Running a tiny task at once is the shortest way to its result, and what a host that waits for it wants. A host that
-// submits one after another without waiting (a streak) is better served by a worker that runs them beside it. So after
-// kStreak tasks that ran at once the next ones go to the worker, which keeps the token and looks out for more for a
-// while. A wait ends the streak, and so does a worker that falls asleep: waking it costs more than a tiny task.
-// On a busy machine (Note [Busy machines]) there are no streaks, and more than tiny tasks run at once.
+// A thread that needs the result of a tiny task has it soonest by running the task itself. A thread that submits many
+// without waiting (a streak) is faster if a worker runs them at the same time. So after kStreak tasks that ran at once
+// the worker gets the next ones; it keeps the token, and looks for further tasks for a while before it sleeps. A streak
+// ends when a thread waits for the stream, or when the worker falls asleep, since waking it costs more than a tiny
+// task. On a busy machine (Note [Busy machines]) there are no streaks, and larger tasks run at once, too.
 
 #include <acl/acl.h>
 

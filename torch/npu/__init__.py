@@ -426,6 +426,13 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         types as types,
         utils as utils,
     )
+    from ._monitor import (
+        clock_rate as clock_rate,
+        memory_usage as memory_usage,
+        power_draw as power_draw,
+        temperature as temperature,
+        utilization as utilization,
+    )
     from .autocast_utils import (
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,

@@ -1,7 +1,7 @@
 r"""How busy an NPU is, and what its sensors tell: the counterparts of what torch.cuda asks NVIDIA's library for."""
 
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -20,7 +20,7 @@ def _index(device: Any) -> int:
     return index
 
 
-def _refuse(name: str, device: Any, card: str, simulated: str):
+def _refuse(name: str, device: Any, card: str, simulated: str) -> NoReturn:
     if torch.npu.get_device_properties(_index(device)).is_simulated:
         raise NotImplementedError(f"torch.npu.{name}: a simulated NPU has no {simulated}")
     raise NotImplementedError(f"torch.npu.{name}: not read from the card; `npu-smi info -t {card} -i <card>` tells it")

@@ -2,17 +2,18 @@
 // Finding the compiled operator for a launch.
 //
 // Note [Compile cache]
-// The key is the launch as the caller describes it, as a row of 64-bit words; one table holds all compiled operators.
-// In front of it each thread has two small ones of what it used last: by the stamps of descriptors that are launched
-// again and again, without looking inside, and by key.
+// An operator is compiled once for each description of a launch (type, shapes, dtypes, formats, attributes). Written as
+// a row of 64-bit words that is the key of one table. Before it each thread has two small tables of what it used last:
+// one by the stamps of descriptors, for those that are launched again and again, without looking inside; one by key.
 //
 // Note [Eviction]
-// When the table is full, operators that were not used since the last time are taken out of it, and the generation
-// grows, at which every thread empties its small tables before its next look-up. Who may still have a pointer is a
-// launch that was under way, or a task. So what was taken out is kept until, at a later eviction, no thread is inside a
-// launch that began before, and, at one later still, the tasks that were queued by then have run. That makes look-ups
-// free of atomic read-modify-writes: a launch only notes that it is inside. The note needs no barrier, since evictions
-// lie many compilations apart and issue one for all threads (membarrier) where the kernel offers it.
+// A full table drops the operators that were not used since it was last full, and raises `generation`; a thread that
+// sees a new generation empties its small tables. A dropped operator may still be in use, by a launch under way or by a
+// queued task. So it is freed in two steps: first an eviction must find no thread inside a launch that began before the
+// drop, then a later one that all tasks queued by that time have run. Looking up needs no atomic read-modify-write: a
+// launch only sets a flag of its thread (LaunchScope). Nor does the flag need a barrier: an eviction issues one for all
+// threads (membarrier) where the kernel offers it, and evictions lie so many compilations apart that a flag has been
+// seen by then.
 
 #include <atomic>
 #include <cstdint>

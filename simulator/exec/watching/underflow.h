@@ -1,13 +1,13 @@
 #pragma once
 // Note [Underflow]
-// A result underflows when it is not zero but too small for the output's type, so that a zero is stored. The output
-// alone does not tell: most zeros are right. Where an fp16, bf16 or fp32 output holds zeros, the operator is therefore
-// computed once more, in double precision and beside the device's memory, and a zero counts if that gives a number
-// below the smallest that the output's type holds. For fp16 it must come out alike in fp32, because what rounding
-// leaves of a difference that is zero (1e-17 of a constant row's normalisation, say) depends on the precision, and is
-// no result. In the other types such a rest is far above the smallest number.
-// This is no part of a card's register, and costs more than the operator: only streams that are switched on with
-// aclrtSetStreamOverflowSwitch are watched. What becomes subnormal loses digits, not its existence, and does not count.
+// A result underflows when the exact number is not zero but too small for the output's dtype, so that 0 is stored. The
+// output does not show it, since most zeros are right. So where an fp16, bf16 or fp32 output holds zeros, the operator
+// is computed again in double precision, outside of the device's memory. A zero counts if the second result is not zero
+// but below the smallest number of the output's dtype. For fp16 a third computation in fp32 must agree: a difference
+// that should be 0 may leave a rounding error (1e-17 in the normalisation of a constant row), which depends on the
+// precision. In the other dtypes such an error is far above the smallest number. A card has no such register, and
+// watching costs more than the operator: only streams that are switched on with aclrtSetStreamOverflowSwitch are
+// watched. A subnormal result has lost digits but is not zero, and does not count.
 
 #include <cstdint>
 

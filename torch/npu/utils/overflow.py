@@ -25,8 +25,8 @@ def get_npu_overflow_flag() -> bool:
     The device looks for overflows from the first call of this or of :func:`clear_npu_overflow_flag` on; in saturation
     mode from the start.
     """
-    status = torch.npu_alloc_float_status(torch.empty(1, device="npu"))
-    torch.npu_get_float_status(status)
+    status = torch.ops.npu.npu_alloc_float_status(torch.empty(1, device="npu"))
+    torch.ops.npu.npu_get_float_status(status)
     return bool(status[0].item())
 
 
@@ -39,7 +39,7 @@ def clear_npu_overflow_flag() -> None:
             stacklevel=2,
         )
         return
-    torch.npu_clear_float_status(torch.npu_alloc_float_status(torch.empty(1, device="npu")))
+    torch.ops.npu.npu_clear_float_status(torch.ops.npu.npu_alloc_float_status(torch.empty(1, device="npu")))
 
 
 def npu_check_overflow(grad: "torch.Tensor | float") -> bool:

@@ -3,10 +3,10 @@
 // found again.
 //
 // Note [Command keys]
-// A key holds the operator's name (the address of a literal), how many inputs and outputs there are, half a word for
-// each operand, then the dims of those operands that do not have the dims of the one before (and the strides of those
-// that are not contiguous), then the attributes. So the keys of most operators take a few words. OpCommand writes a key
-// operand by operand (CommandKey), PlainLaunch at once; both write the same for the same command. Encoders read it
+// A key is a row of words: the operator's name (the address of a literal), the numbers of inputs and outputs, half a
+// word for each operand, the dims of each operand that has others than the one before (and the strides of each that is
+// not contiguous), then the attributes. So the key of most operators is a few words long. OpCommand writes it operand
+// by operand (CommandKey), PlainLaunch all at once; both write the same words for the same command. Encoders read it
 // (KeyReader).
 
 #include <acl/acl_base.h>

@@ -2,9 +2,9 @@
 // A tensor that a command holds until it is launched.
 //
 // Note [Borrowed operands]
-// The second reference to a tensor that only Python refers to makes upstream take Python's lock (TensorImpl tells the
-// PyObject), and dropping it does so again: that costs as much as a small operator. Such a tensor is an argument of the
-// call that is being made, so whoever calls keeps it alive, and it is borrowed instead. All others are referred to.
+// A second reference to a tensor that only Python refers to makes upstream take Python's lock (TensorImpl tells the
+// PyObject), and so does dropping it: as expensive as a small operator. Such a tensor is an argument of the call under
+// way, which keeps it alive until the call returns. So it is borrowed: used without counting a reference.
 
 #include <ATen/core/Tensor.h>
 

@@ -32,7 +32,7 @@ class HostAttrs final : public acl_host::Attrs {
   bool boolean(std::string_view name, bool otherwise) const override { return get(name, otherwise); }
   int64_t integer(std::string_view name, int64_t otherwise) const override { return get(name, otherwise); }
   std::vector<int64_t> integers(std::string_view name, std::vector<int64_t> otherwise) const override {
-    return get(name, std::move(otherwise));
+    return get(name, otherwise);
   }
   double real(std::string_view, double otherwise) const override { return otherwise; }
   std::string text(std::string_view, const std::string& otherwise) const override { return otherwise; }

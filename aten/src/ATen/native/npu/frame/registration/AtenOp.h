@@ -3,15 +3,15 @@
 // the operator table. One boxed function serves them all.
 //
 // Note [Aten operators]
-// Operands follow from the schema. Arguments in order, without those that are out= tensors, devices, layouts, memory
-// formats and pin_memory: a tensor is an input; a list of tensors is an attribute of its name, 1 for each tensor given
-// and 0 for each that is not, and its tensors as inputs; a number is a host input (attributes are fp32), a list of them
-// an attribute of its name, how many, and as many inputs; int, bool, str, dtype and their lists are attributes, left
-// out if None; a generator is a host input of two int64, seed and offset. Outputs are first the arguments that are
-// written to (those that are no out= tensors are inputs, too), then the results.
-//
-// Shapes and dtypes of the results come from upstream's meta kernel, called with meta tensors and remembered for the
-// next call with such arguments; or, for operators without one, from a rule that the table names.
+// Operands follow from the schema's arguments, but for out= tensors, devices, layouts, memory formats, pin_memory:
+// - A tensor is an input. A list of tensors is an attribute of its name (1 for each that is given, 0 for each that is
+//   not), and inputs.
+// - A number is an input on the host, since attributes are fp32. A list of numbers is an attribute of its name, how
+//   many, and as many inputs. A generator is one input on the host: two int64, seed and offset.
+// - int, bool, str, dtype and lists of them are attributes, left out if None.
+// Outputs are the arguments that are written (inputs, too, unless they are out= tensors), then the results. Shapes and
+// dtypes of results come from upstream's meta kernel, called with meta tensors and remembered for equal arguments, or,
+// where there is none, from a rule that the table names.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
