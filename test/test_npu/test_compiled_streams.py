@@ -188,6 +188,7 @@ class TestFunctions(StreamCase):
                     torch.npu.current_device(),
                     torch.npu.get_device_name(),
                     torch.npu.is_bf16_supported(),
+                    torch.npu.get_device_properties(x.device).total_memory,
                 )
             torch.npu.synchronize()
             return x + 0, known

@@ -173,7 +173,7 @@ def _stream_context(self: Any, tx: Any, stream: Any) -> Any:
 
 def register() -> None:
     r"""Tell Dynamo about torch.npu's classes and functions. Called once, by torch._dynamo."""
-    from torch._dynamo import trace_rules
+    from torch._dynamo import trace_rules, utils
     from torch._dynamo.variables import (
         TorchInGraphFunctionVariable,
         UserDefinedClassVariable,
@@ -193,6 +193,7 @@ def register() -> None:
         def python_type(self) -> type:
             return torch.npu.device
 
+    utils.common_constant_types.add(torch._C._NPUDeviceProperties)
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable
     UserDefinedClassVariable._in_graph_classes().update({torch.npu.Stream, torch.npu.Event})

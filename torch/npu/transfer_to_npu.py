@@ -100,7 +100,7 @@ def _resolve(name: str) -> object:
 def _patch_names() -> None:
     """Put what the API table says in the place of each name of torch.cuda."""
     for row in api_table.NAMES.values():
-        is_cuda = row.cuda.startswith(("torch.cuda.", "torch.backends.cudnn.is_available"))
+        is_cuda = row.cuda.startswith(("torch.cuda.", "torch.backends.cuda.", "torch.backends.cudnn.is_available"))
         if not is_cuda or row.npu is None or row.is_module:
             continue
         home, _, leaf = row.cuda.rpartition(".")

@@ -30,9 +30,9 @@ struct Problem {
   using Real = typename c10::scalar_value_type<T>::type;
   int m, n, columns;
   Real rcond;
-  T *a, *b;
-  std::vector<int> order;
-  std::vector<Real> real_work;
+  T *a = nullptr, *b = nullptr;
+  std::vector<int> order{};
+  std::vector<Real> real_work{};
   int rank = 0, info = 0;
 
   void call(T* work, int size) {

@@ -104,6 +104,10 @@ Tensor& zero_(Tensor& self) {
     without_repeats(self).zero_();
     return self;
   }
+  if (C10_UNLIKELY(!has_acl_dtype(self.scalar_type()) && self.itemsize() <= 2 && !self.is_quantized())) {
+    self.view(self.itemsize() == 1 ? kByte : kShort).zero_();  // zeros are zeros in types of bits, too
+    return self;
+  }
   DeviceOf guard(self);
   if (!has_acl_dtype(self.scalar_type()) || (!self.is_contiguous() && !self.is_non_overlapping_and_dense())) {
     fill_with(self, 0);  // what it holds need not be made contiguous first
