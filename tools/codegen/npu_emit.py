@@ -254,6 +254,7 @@ def emit_kernels(ops: list[IrOp], headers: list[str], missing: set[str]) -> str:
     out = [HEADER]
     out += [f"#include <ATen/ops/{root}_meta.h>" for root in roots]
     out += [
+        "#include <ATen/native/npu/Compositions.h>",
         "#include <ATen/native/npu/frame/registration/Generated.h>",
         *(f"#include <ATen/native/npu/{header}>" for header in headers),
         "#include <torch/library.h>",

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "exec/running/turn.h"
+#include "exec/layout/turn.h"
 
 namespace acl_sim {
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 // What the generated kernels use of the frame; their families' *Args.h and *Rules.h are included by the generator.
 
-#include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Fast.h>
 #include <ATen/native/npu/frame/command/Missing.h>

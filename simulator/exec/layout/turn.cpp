@@ -1,6 +1,6 @@
 // See turn.h. Tile by tile, so that both sides stay in the first-level cache; tiles of 4-byte elements in registers.
 
-#include "exec/running/turn.h"
+#include "exec/layout/turn.h"
 
 #include <algorithm>
 #include <array>
