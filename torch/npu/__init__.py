@@ -322,7 +322,6 @@ _LAZY_MODULES = (
     "config",
     "dump",
     "memory",
-    "mstx",
     "optim",
     "options",
     "profiler",
@@ -341,6 +340,7 @@ _LAZY_NAMES = {
     "get_stream_from_external": "streams",
     "set_stream": "streams",
     "stream": "streams",
+    "mstx": "_profile.mstx",
     "profile": "_profile.device",
     "profileConfig": "_profile.device",
     "clock_rate": "_monitor",
@@ -428,7 +428,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         config as config,
         dump as dump,
         memory as memory,
-        mstx as mstx,
         optim as optim,
         options as options,
         profiler as profiler,
@@ -438,6 +437,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         utils as utils,
     )
     from ._profile.device import profile as profile, profileConfig as profileConfig
+    from ._profile.mstx import mstx as mstx
     from .autocast_utils import (
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,

@@ -16,11 +16,14 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <libkineto.h>
+#include <output_base.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/npu/Bindings.h>
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -102,7 +105,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     buffer_->gpuOpCount = 0;
     uint64_t first = UINT64_MAX;
     for (const auto& record : records_) {
-      if (record.id != 0 && record.id < first) first = record.id;
+      if (record.device >= 0 && record.id != 0 && record.id < first) first = record.id;
     }
     for (const auto& record : records_) {
       if (record.started < from || record.ended > to) continue;
@@ -175,7 +178,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return buffer_->activities.back().get();
   }
 
-  // Null for what a trace does not show: records of events, callbacks and waits for events, marks of msprof.
+  // Null for what a trace does not show: records of events, callbacks, and a stream's waits for events, which are gaps.
   GenericTraceActivity* add(const aclsimRecord& r, uint64_t first) {
     GenericTraceActivity* a = nullptr;
     switch (r.kind) {
@@ -196,19 +199,24 @@ class Session final : public libkineto::IActivityProfilerSession {
       case ACL_SIM_RECORD_API:
         a = emplace(ActivityType::PRIVATEUSE1_RUNTIME, text(r.text)[0]);
         break;
+      case ACL_SIM_RECORD_RANGE:
+      case ACL_SIM_RECORD_MARK:
+        a = emplace(ActivityType::USER_ANNOTATION, text(r.text)[0]);
+        break;
       default:
         return nullptr;
     }
+    const bool on_host = r.device < 0;
     a->startTime = r.started;
     a->endTime = r.ended;
-    if (r.id != 0) {
-      a->id = kFirstTaskId + static_cast<int32_t>((r.id - first) % kFirstTaskId);
+    if (r.id != 0 && (!on_host || r.kind == ACL_SIM_RECORD_API)) {
+      a->id = kFirstTaskId + static_cast<int32_t>((r.id - std::min(first, r.id)) % kFirstTaskId);
       a->flow.id = static_cast<uint32_t>(a->id);
       a->flow.type = libkineto::kLinkAsyncCpuGpu;
       a->flow.start = r.kind == ACL_SIM_RECORD_API;
     }
     a->addMetadata("correlation", a->id);
-    if (r.kind == ACL_SIM_RECORD_API) {
+    if (on_host) {
       a->device = ::getpid();
       a->resource = a->threadId = static_cast<int32_t>(r.thread);
       return a;
@@ -272,6 +280,12 @@ class Profiler final : public libkineto::IActivityProfiler {
 
 void bind_activities(pybind11::module_& m) {
   profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory([] { return std::make_unique<Profiler>(); });
+  // A thread that the profiled one has started takes part from here on, with that one's settings.
+  m.def("_npu_profileThread", [] {
+    TORCH_CHECK(autograd::profiler::isProfilerEnabledInMainThread(), "no profiler runs in the main thread");
+    autograd::profiler::enableProfilerInChildThread();
+  });
+  m.def("_npu_unprofileThread", [] { autograd::profiler::disableProfilerInChildThread(); });
   m.def("_npu_recordsActivities", &records_activities, pybind11::call_guard<pybind11::gil_scoped_release>());
 }
 
