@@ -13,6 +13,7 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -145,16 +146,22 @@ Session& session_of(uint32_t number) {
   return sessions().all[number];
 }
 
-// Literals are few: each is looked up by its address after the first time.
+// Literals are few: each is found by its address after the first time. Two that meet in a slot share it unequally.
 uint32_t literal_number(const char* text) {
   struct Known {
     const char* text;
     uint32_t number;
   };
-  static thread_local std::array<Known, 64> known{};
-  Known& slot = known[(reinterpret_cast<uintptr_t>(text) >> 3) % known.size()];
-  if (slot.text != text) slot = {text, text_number(text)};
-  return slot.number;
+  static std::array<std::atomic<const Known*>, 1024> table{};
+  auto& slot = table[(reinterpret_cast<uintptr_t>(text) * 0x9E3779B97F4A7C15u) >> 54];
+  const Known* known = slot.load(std::memory_order_acquire);
+  if (known && known->text == text) return known->number;
+  const uint32_t number = text_number(text);
+  if (!known) {
+    auto fresh = std::make_unique<const Known>(Known{text, number});
+    if (slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) fresh.release();
+  }
+  return number;
 }
 
 void describe(const Task& task, aclsimRecord& record) {
