@@ -74,7 +74,8 @@ class Ring {
   size_t take(aclsimRecord* records, size_t room) {
     uint64_t number = taken_.load(std::memory_order_relaxed);
     size_t count = 0;
-    for (; count < room && slots_ && slots_[number % kRoom].ready.load(std::memory_order_acquire) == number + 1; ++count)
+    for (; count < room && slots_ && slots_[number % kRoom].ready.load(std::memory_order_acquire) == number + 1;
+         ++count)
       records[count] = slots_[number++ % kRoom].record;
     taken_.store(number, std::memory_order_release);
     return count;
@@ -306,7 +307,8 @@ void stop_session(uint32_t number) {
   const Session& session = session_of(number);
   detail::listeners.fetch_and(~(uint32_t{1} << number), std::memory_order_seq_cst);
   // Somebody may be about to write the last records.
-  for (int i = 0; i < 1000 && !session.ring.complete(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  for (int i = 0; i < 1000 && !session.ring.complete(); ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 size_t read_session(uint32_t number, aclsimRecord* records, size_t room, uint64_t* dropped) {

@@ -82,8 +82,8 @@ ProfileFolder::ProfileFolder(const std::string& parent, ProfileSwitches switches
   make_folder(path_ + "/host");
   files_.push_back(std::make_unique<File>(path_ + "/host/records.bin"));
   texts_ = std::make_unique<File>(path_ + "/texts.txt");
-  started_ = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-                 .count();
+  started_ =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   write_info(false);
   session_ = start_session();
   // Signals are the host program's business.

@@ -55,7 +55,7 @@ class ProfileFolder {
   uint64_t dropped_ = 0, written_ = 0;
   uint32_t texts_written_ = 0;
   int64_t started_ = 0;
-  std::vector<char> on_ai_cpu_;  // by text
+  std::vector<char> on_ai_cpu_;               // by text
   std::vector<std::unique_ptr<File>> files_;  // the host's, then each device's
   std::unique_ptr<File> texts_;
   std::thread writer_;

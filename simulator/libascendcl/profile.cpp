@@ -1,9 +1,9 @@
 // acl_prof.h: profiling sessions that leave a result folder, ranges and marks of the host; and what this device answers
 // to the host's own profiler, see core/profile.h.
 
+#include "core/profile.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/profile.h"
 #include "core/profile_folder.h"
 #include "core/stream.h"
 #include "sim_api.h"
@@ -142,7 +142,8 @@ aclError aclprofStart(const aclprofConfig* config) {
   check_config(s, config);
   if (s.running.count(config))
     throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration already");
-  s.running.emplace(config, std::make_unique<ProfileFolder>(s.path, ProfileSwitches{config->devices, config->metrics, config->data}));
+  s.running.emplace(
+      config, std::make_unique<ProfileFolder>(s.path, ProfileSwitches{config->devices, config->metrics, config->data}));
   return ACL_SUCCESS;
 }
 
@@ -152,8 +153,7 @@ aclError aclprofStop(const aclprofConfig* config) {
   check_ready(s);
   check_config(s, config);
   const auto found = s.running.find(config);
-  if (found == s.running.end())
-    throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
+  if (found == s.running.end()) throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
   const std::unique_ptr<ProfileFolder> folder = std::move(found->second);
   s.running.erase(found);
   const std::string missing = folder->finish();

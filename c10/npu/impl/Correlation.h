@@ -1,6 +1,6 @@
 #pragma once
-// Which operator of the host a task belongs to, while a profiler listens. The device keeps it for each thread; the queue's
-// thread takes over that of the thread that called.
+// Which operator of the host a task belongs to, while a profiler listens. The device keeps it for each thread; the
+// queue's thread takes over that of the thread that called.
 
 #include <c10/npu/NPUMacros.h>
 

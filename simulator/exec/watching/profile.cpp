@@ -1,7 +1,7 @@
 // What the profiler is told of operators.
 
-#include "core/executor.h"
 #include "core/profile.h"
+#include "core/executor.h"
 #include "exec/compilation/compile.h"
 #include "exec/definition/tensor_desc.h"
 

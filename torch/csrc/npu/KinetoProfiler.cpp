@@ -230,7 +230,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (r.bytes != 0) {
       a->addMetadata("bytes", r.bytes);
       const int64_t spent = r.ended - r.started;
-      if (spent > 0) a->addMetadata("memory bandwidth (GB/s)", static_cast<double>(r.bytes) / static_cast<double>(spent));
+      if (spent > 0)
+        a->addMetadata("memory bandwidth (GB/s)", static_cast<double>(r.bytes) / static_cast<double>(spent));
     }
     if (r.submitted != 0) a->addMetadata("queued (us)", static_cast<double>(r.started - r.submitted) / 1000);
     if (r.kind == ACL_SIM_RECORD_OP && r.detail != 0) a->addMetadata("failed", true);
@@ -238,8 +239,15 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
   static void describe(GenericTraceActivity& a, const std::vector<std::string>& fields) {
-    constexpr std::array kNames{"",          "Task Type",     "Input Shapes",     "Input Data Types", "Input Formats",
-                                "Output Shapes", "Output Data Types", "Output Formats", "Attributes"};
+    constexpr std::array kNames{"",
+                                "Task Type",
+                                "Input Shapes",
+                                "Input Data Types",
+                                "Input Formats",
+                                "Output Shapes",
+                                "Output Data Types",
+                                "Output Formats",
+                                "Attributes"};
     for (const auto i : c10::irange(size_t{1}, std::min(kNames.size(), fields.size()))) {
       if (!fields[i].empty()) a.addMetadataQuoted(kNames.at(i), fields[i]);
     }

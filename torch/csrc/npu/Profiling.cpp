@@ -108,9 +108,9 @@ void end_operator(const at::RecordFunction& /*function*/, at::ObserverContext* c
 }
 
 at::CallbackHandle mark_operators() {
-  return at::addGlobalCallback(at::RecordFunctionCallback(begin_operator, end_operator)
-                                   .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
-                                            at::RecordScope::USER_SCOPE}));
+  return at::addGlobalCallback(
+      at::RecordFunctionCallback(begin_operator, end_operator)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
 }
 
 }  // namespace
@@ -122,21 +122,24 @@ void bind_profiling(py::module_& m) {
   m.def("_npu_markOperators", torch::wrap_pybind_function(mark_operators));
   m.def("_npu_unmarkOperators", [](at::CallbackHandle handle) { at::removeCallback(handle); });
   m.def("_npu_rangePush", torch::wrap_pybind_function(push), no_gil);
-  m.def("_npu_rangePop", torch::wrap_pybind_function(
-                             [] { NPU_CHECK(acl::aclprofPop(), "no range is open on this thread"); }), no_gil);
+  m.def("_npu_rangePop",
+        torch::wrap_pybind_function([] { NPU_CHECK(acl::aclprofPop(), "no range is open on this thread"); }), no_gil);
   m.def("_npu_rangeStart", torch::wrap_pybind_function([](const std::string& message) {
           const Stamp stamp(message);
           uint32_t range = 0;
           NPU_CHECK(acl::aclprofRangeStart(stamp.get(), &range), "the range '", message, "' could not be started");
           return range;
-        }), no_gil);
+        }),
+        no_gil);
   m.def("_npu_rangeStop", torch::wrap_pybind_function([](uint32_t range) {
           NPU_CHECK(acl::aclprofRangeStop(range), "range ", range, " is not open");
-        }), no_gil);
+        }),
+        no_gil);
   m.def("_npu_mark", torch::wrap_pybind_function([](const std::string& message) {
           const Stamp stamp(message);
           NPU_CHECK(acl::aclprofMark(stamp.get()), "the mark '", message, "' was refused");
-        }), no_gil);
+        }),
+        no_gil);
 }
 
 }  // namespace torch::npu

@@ -150,9 +150,7 @@ class profile:
         self, profiler_result_path: str = ".", use_e2e_profiler: bool = False, config: profileConfig | None = None
     ):
         if config is not None and not isinstance(config, profileConfig):
-            raise TypeError(
-                f"torch.npu.profile: config must be a torch.npu.profileConfig, not {type(config).__name__}"
-            )
+            raise TypeError(f"torch.npu.profile: config must be a torch.npu.profileConfig, not {type(config).__name__}")
         self.profiler_result_path = os.fspath(profiler_result_path)
         self.use_e2e_profiler = use_e2e_profiler
         self.config = config or profileConfig()
@@ -194,8 +192,10 @@ class profile:
         made = sorted(set(os.listdir(self.profiler_result_path)) - self._before)
         folders = [name for name in made if name.startswith("PROF_")]
         self.result_path = os.path.join(self.profiler_result_path, folders[-1]) if folders else None
-        if kind is None and self.result_path and not any(
-            name.startswith("device_") for name in os.listdir(self.result_path)
+        if (
+            kind is None
+            and self.result_path
+            and not any(name.startswith("device_") for name in os.listdir(self.result_path))
         ):
             raise RuntimeError(
                 f"torch.npu.profile: no work reached an NPU, so there is nothing in {self.result_path}. Move the model, "

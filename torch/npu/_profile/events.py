@@ -195,7 +195,11 @@ def read(path: str | os.PathLike) -> Profile:
         return read_trace(place)
     if (place / "info.json").is_file() and (place / "host").is_dir():
         return read_folder(place)
-    for pattern in ("ASCEND_PROFILER_OUTPUT/trace_view.json", "trace_view.json", "*/ASCEND_PROFILER_OUTPUT/trace_view.json"):
+    for pattern in (
+        "ASCEND_PROFILER_OUTPUT/trace_view.json",
+        "trace_view.json",
+        "*/ASCEND_PROFILER_OUTPUT/trace_view.json",
+    ):
         if found := sorted(place.glob(pattern)):
             return read_trace(found[-1])
     if folders := sorted(folder for folder in place.glob("PROF_*") if (folder / "info.json").is_file()):
@@ -261,7 +265,9 @@ def read_folder(folder: Path) -> Profile:
             elif kind != OP:
                 continue
             profile.tasks.append(task)
-    for number, link, _, started, ended, _, label, _, thread, _, kind, _ in read_records(folder / "host" / "records.bin"):
+    for number, link, _, started, ended, _, label, _, thread, _, kind, _ in read_records(
+        folder / "host" / "records.bin"
+    ):
         name = text(label)[0]
         if kind == API:
             profile.calls.append(Call(name, thread, at(started), at(ended), number, link))

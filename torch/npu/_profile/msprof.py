@@ -36,7 +36,15 @@ def timeline(profile: Profile) -> dict[str, Any]:
         events.append({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": start, "dur": end - start, "args": args})
 
     def arrow(phase: str, row: str, tid: int, at: float, number: int, kind: str) -> None:
-        event = {"ph": phase, "cat": kind, "name": kind, "id": f"{kind}{number}", "pid": pids[row], "tid": tid, "ts": at}
+        event = {
+            "ph": phase,
+            "cat": kind,
+            "name": kind,
+            "id": f"{kind}{number}",
+            "pid": pids[row],
+            "tid": tid,
+            "ts": at,
+        }
         events.append(event | ({"bp": "e"} if phase == "f" else {}))
 
     for op in profile.ops:

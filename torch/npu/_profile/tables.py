@@ -300,9 +300,11 @@ def operator_details(profile: Profile) -> list[list[Any]]:
     for op in profile.ops:
         if op.kind != "op":
             continue
-        shapes = ";".join(",".join(map(str, s)) for s in op.shapes) if isinstance(op.shapes, list) and all(
-            isinstance(s, list) for s in op.shapes
-        ) else ""
+        shapes = (
+            ";".join(",".join(map(str, s)) for s in op.shapes)
+            if isinstance(op.shapes, list) and all(isinstance(s, list) for s in op.shapes)
+            else ""
+        )
         times = [op.self_duration, op.duration]
         times += [device(op, whole, core) for core in (False, True) for whole in (False, True)]
         rows.append([op.name, shapes, op.stack, *map(us, times)])

@@ -13,11 +13,11 @@ from torch.profiler import ProfilerAction as ProfilerAction, ProfilerActivity as
 
 from . import dynamic_profile as dynamic_profile
 from .experimental_config import (
-    _ExperimentalConfig as _ExperimentalConfig,
     AiCMetrics as AiCMetrics,
     ExportType as ExportType,
     HostSystem as HostSystem,
     ProfilerLevel as ProfilerLevel,
+    _ExperimentalConfig as _ExperimentalConfig,
     supported_ai_core_metrics as supported_ai_core_metrics,
     supported_export_type as supported_export_type,
     supported_profiler_level as supported_profiler_level,
@@ -28,7 +28,7 @@ from .profiler import (
     supported_activities as supported_activities,
     tensorboard_trace_handler as tensorboard_trace_handler,
 )
-from .scheduler import Schedule as schedule  # noqa: N813
+from .scheduler import Schedule as schedule
 
 __all__ = [
     "AiCMetrics",

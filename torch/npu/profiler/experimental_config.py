@@ -87,7 +87,9 @@ class _ExperimentalConfig:
         sys_io: bool = False,
         sys_interconnection: bool = False,
     ):
-        self.profiler_level = _one_of(profiler_level, supported_profiler_level(), ProfilerLevel.Level0, "profiler_level")
+        self.profiler_level = _one_of(
+            profiler_level, supported_profiler_level(), ProfilerLevel.Level0, "profiler_level"
+        )
         self.aic_metrics = _one_of(aic_metrics, supported_ai_core_metrics(), AiCMetrics.AiCoreNone, "aic_metrics")
         # Level1 and Level2 collect the use of the pipes unless other counters are asked for.
         deeper = self.profiler_level in (ProfilerLevel.Level1, ProfilerLevel.Level2)
@@ -108,7 +110,14 @@ class _ExperimentalConfig:
         self.sys_interconnection = sys_interconnection
         missing = [
             name
-            for name in ("l2_cache", "record_op_args", "host_sys", "sys_io", "sys_interconnection", "gc_detect_threshold")
+            for name in (
+                "l2_cache",
+                "record_op_args",
+                "host_sys",
+                "sys_io",
+                "sys_interconnection",
+                "gc_detect_threshold",
+            )
             if getattr(self, name) not in (False, None, [])
         ]
         if ExportType.Db in self.export_type:
@@ -124,7 +133,5 @@ class _ExperimentalConfig:
 def _one_of(value: Any, known: set[str], otherwise: str, name: str) -> str:
     if value in known:
         return value
-    warnings.warn(
-        f"torch_npu.profiler: {name} {value!r} is none of {sorted(known)}; {otherwise} is used", stacklevel=3
-    )
+    warnings.warn(f"torch_npu.profiler: {name} {value!r} is none of {sorted(known)}; {otherwise} is used", stacklevel=3)
     return otherwise

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.profiler
 
-from .experimental_config import _ExperimentalConfig, AiCMetrics
+import torch
+
+from .experimental_config import AiCMetrics, _ExperimentalConfig
 
 _METRICS = {
     AiCMetrics.ArithmeticUtilization: 0,
@@ -211,7 +212,9 @@ def _describe(prof: Any, folder: Path) -> None:
         "torch_version": torch.__version__,
         "measured_by": "the simulated device, on its host's clock",
     }
-    (folder / ("profiler_info.json" if rank < 0 else f"profiler_info_{rank}.json")).write_text(json.dumps(info, indent=1))
+    (folder / ("profiler_info.json" if rank < 0 else f"profiler_info_{rank}.json")).write_text(
+        json.dumps(info, indent=1)
+    )
     callback = getattr(prof, "_trace_id_callback", None) or prof.custom_trace_id_callback
     trace_id = prof.get_trace_id() if callback is not None else ""
     (folder / "profiler_metadata.json").write_text(json.dumps({"trace_id": trace_id or ""}, indent=1))
