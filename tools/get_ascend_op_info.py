@@ -3,8 +3,8 @@
 
 python3 get_ascend_op_info.py --host_log_folder $HOME/ascend/log/plog
 
-The logs need level info (ASCEND_GLOBAL_LOG_LEVEL=1). Each line of the summary is an operator's type and its operands and
-attributes, each combination once. What is printed counts them, and above all TransData and Cast, which are often
+The logs need level info (ASCEND_GLOBAL_LOG_LEVEL=1). Each line of the summary is an operator's type with its operands
+and attributes, each combination once. What is printed counts them, above all TransData and Cast, which are often
 avoidable, and types that were compiled for many combinations, which shapes that change bring about.
 """
 
@@ -29,7 +29,7 @@ def parse_line(line: str) -> tuple[str, str] | None:
 
 
 def read_logs(folder: str) -> Counter[tuple[str, str]]:
-    """How often each operator was compiled, in the order of first appearance; other files than *.log are passed over."""
+    """How often each operator was compiled, in the order of appearance; files other than *.log are passed over."""
     found: Counter[tuple[str, str]] = Counter()
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)

@@ -56,9 +56,8 @@ def print_comparison(old: dict[str, Any], new: dict[str, Any]) -> None:
     print(f"device time of a step: {old['source']} against {new['source']}")
     for row in report.compare(old, new):
         if abs(row["change_us"]) >= 0.5:
-            print(
-                f"  {row['change_us'] / 1000:+10.3f} ms  {row['old_us'] / 1000:.3f} -> {row['new_us'] / 1000:.3f}  {row['name']}"
-            )
+            times = f"{row['old_us'] / 1000:.3f} -> {row['new_us'] / 1000:.3f}"
+            print(f"  {row['change_us'] / 1000:+10.3f} ms  {times}  {row['name']}")
     new_kinds = {finding["kind"] for finding in new["findings"]} - {finding["kind"] for finding in old["findings"]}
     for kind in sorted(new_kinds):
         print(f"  new: {kind}")

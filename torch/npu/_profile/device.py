@@ -82,8 +82,8 @@ class profileConfig:
     Args:
         ACL_PROF_ACL_API (bool): calls of AscendCL on the host.
         ACL_PROF_TASK_TIME (bool): the time of operators on AI Core, of copies and of waits.
-        ACL_PROF_AICORE_METRICS (bool): the counters that ``aiCoreMetricsType`` chooses. The simulated device has no such
-            counters: their columns are there and say ``N/A``.
+        ACL_PROF_AICORE_METRICS (bool): the counters that ``aiCoreMetricsType`` chooses. The simulated device has no
+            such counters: their columns are there and say ``N/A``.
         ACL_PROF_AICPU (bool): operators on AI CPU.
         ACL_PROF_L2CACHE (bool): the cache's counters; the simulated device has none.
         ACL_PROF_HCCL_TRACE (bool): collective communication.
@@ -198,8 +198,8 @@ class profile:
             and not any(name.startswith("device_") for name in os.listdir(self.result_path))
         ):
             raise RuntimeError(
-                f"torch.npu.profile: no work reached an NPU, so there is nothing in {self.result_path}. Move the model, "
-                "the inputs and the targets to the NPU, e.g. model.npu()"
+                f"torch.npu.profile: no work reached an NPU, so there is nothing in {self.result_path}. Move the "
+                "model, the inputs and the targets to the NPU, e.g. model.npu()"
             )
 
 

@@ -182,7 +182,7 @@ def upper_dtypes(text: str) -> str:
 
 
 def read(path: str | os.PathLike) -> Profile:
-    r"""Read a trace file (``.json`` or ``.json.gz``), a folder ``PROF_*``, or a result folder of ``torch.npu.profiler``.
+    r"""Read a trace file (``.json`` or ``.json.gz``), a folder ``PROF_*``, or one of ``torch.npu.profiler``.
 
     Raises:
         FileNotFoundError: there is nothing of that name.

@@ -114,8 +114,8 @@ def hidden_syncs(context: Context) -> list[Finding]:
                 "hidden synchronisation",
                 f"{name} makes the host wait for the device {len(ops)} times, {cost / 1000:.2f} ms in all",
                 cost,
-                "Keep the value on the device (torch.where instead of if, tensors instead of numbers), or read it every "
-                "so many steps only.",
+                "Keep the value on the device (torch.where instead of if, tensors instead of numbers), or read it "
+                "every so many steps only.",
                 where,
             )
         )
@@ -208,7 +208,7 @@ def layout_copies(context: Context) -> list[Finding]:
         found.append(
             Finding(
                 "layout copies",
-                f"{name} rearranges memory: {len(tasks)} copies, {percent(cost, context.device_time)} of the device's time",
+                f"{name} rearranges memory: {len(tasks)} copies, {percent(cost, context.device_time)} of device time",
                 cost,
                 "Replace the view by an operator that computes the result, e.g. index_select or chunk and cat for a "
                 "channel shuffle, or keep the tensor in the layout that its readers want.",
@@ -253,8 +253,8 @@ def new_shapes(context: Context) -> list[Finding]:
             "compilation in every step",
             f"{len(tasks)} operators meet new shapes after the first step and are compiled again",
             cost,
-            "Pad or bucket what changes its shape, or use torch.npu.set_start_fuzz_compile_step so that one compilation "
-            "covers all shapes.",
+            "Pad or bucket what changes its shape, or use torch.npu.set_start_fuzz_compile_step so that one "
+            "compilation covers all shapes.",
             context.where(tasks[0].op),
             details,
         )
@@ -291,7 +291,7 @@ def small_ops(context: Context) -> list[Finding]:
                 "small-operator storm",
                 f"{count} small operators from one place, {cost / 1000:.2f} ms of the host's time",
                 cost,
-                "Do them at once: torch._foreach_* over lists, torch.stack, or an optimizer with foreach=True or fused=True.",
+                "Do them at once: torch._foreach_* over lists, torch.stack, or an optimizer with foreach or fused.",
                 f"{caller[0]}:{caller[1]} {caller[2]}",
                 [f"{name}: {len(ops)}" for name, ops in sorted(parts, key=lambda part: -len(part[1]))],
             )
@@ -319,7 +319,7 @@ def loader_stalls(context: Context) -> list[Finding]:
             "data loader stall",
             f"the data loader takes {percent(cost, context.span)} of the time, and the device idles for most of it",
             idle,
-            "Give DataLoader num_workers, pin_memory=True and prefetch_factor; move the work of the transforms elsewhere.",
+            "Give DataLoader num_workers, pin_memory=True and prefetch_factor; do the transforms' work elsewhere.",
             context.where(ranges[0]),
         )
     ]

@@ -80,8 +80,8 @@ def about(task: Task) -> dict[str, Any]:
         if task.duration > 0:
             args["bandwidth (GB/s)"] = round(task.bytes / task.duration / 1000, 3)
     if task.inputs[0]:
-        args |= dict(zip(("Input Shapes", "Input Data Types", "Input Formats"), task.inputs))
-        args |= dict(zip(("Output Shapes", "Output Data Types", "Output Formats"), task.outputs))
+        args |= dict(zip(("Input Shapes", "Input Data Types", "Input Formats"), task.inputs, strict=True))
+        args |= dict(zip(("Output Shapes", "Output Data Types", "Output Formats"), task.outputs, strict=True))
     if task.submitted is not None:
         args["waited in the stream (us)"] = round(task.start - task.submitted, 3)
     return args

@@ -1,6 +1,7 @@
 r"""What ``torch.npu.analyze`` tells of a profile: as data, as text, as a page, and as a comparison of two."""
 
 import html
+import itertools
 import math
 from collections import defaultdict
 from typing import Any
@@ -115,7 +116,7 @@ def _step(context: Context, step: HostOp) -> dict[str, Any]:
 def _gaps(context: Context) -> list[dict[str, Any]]:
     r"""The longest times in which no device worked, and what the host did in their middle."""
     found = []
-    for (_, end), (start, _) in zip(context.busy_stretches, context.busy_stretches[1:]):
+    for (_, end), (start, _) in itertools.pairwise(context.busy_stretches):
         if start - end > max(50.0, 0.01 * context.span) and end >= context.begin and start <= context.end:
             found.append((start - end, end, start))
     rows = []
@@ -240,7 +241,7 @@ def sections(report: dict[str, Any]) -> list[tuple[str, list[tuple[str, str, str
             found.append((title, rows))
     if report["gaps"]:
         found.append(
-            ("Idle gaps of the device, and what the host did", [(g["host"] + (f" at {g['where']}" if g["where"] else ""),
+            ("Idle gaps of the device, what the host did", [(g["host"] + (f" at {g['where']}" if g["where"] else ""),
               ms(g["us"]), "", "") for g in report["gaps"]])
         )  # fmt: skip
     if (held := report["memory"]) is not None:

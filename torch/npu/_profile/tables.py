@@ -227,7 +227,7 @@ def kernel_details(profile: Profile, metrics: int | None = None) -> tuple[Sequen
     extra = METRIC_COLUMNS.get(metrics, ()) if metrics is not None else ()
     steps = profile.steps
     rows = []
-    for task, wait in zip(profile.tasks, waits(profile.tasks)):
+    for task, wait in zip(profile.tasks, waits(profile.tasks), strict=True):
         if task.kind == "wait":
             continue
         row = [step_of(steps, task), *_identity(task), task.name, task.name, "dynamic", _core(task)]
@@ -241,7 +241,7 @@ def op_summary(profile: Profile, metrics: int | None = None) -> tuple[Sequence[s
     r"""Columns and rows of op_summary.csv, the device layer's table of kernels."""
     extra = METRIC_COLUMNS.get(metrics, ()) if metrics is not None else ()
     rows = []
-    for task, wait in zip(profile.tasks, waits(profile.tasks)):
+    for task, wait in zip(profile.tasks, waits(profile.tasks), strict=True):
         if task.kind not in ("op", "hccl"):
             continue
         row = [*_identity(task), f"{task.name}_{task.id}", task.name, "dynamic", _core(task)]

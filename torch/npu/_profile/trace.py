@@ -7,7 +7,7 @@ from typing import Any
 
 
 def finish(path: str, simple: bool = False) -> None:
-    r"""Rewrite a trace file: rows of devices are called NPU, streams by number; see :func:`innermost` for ``simple``."""
+    r"""Rewrite a trace file: rows of devices are called NPU; see :func:`innermost` for ``simple``."""
     with open(path, encoding="utf-8") as file:
         trace = json.load(file)
     events = trace["traceEvents"]
