@@ -1,8 +1,9 @@
 """Scripts that the profilers' tests profile: one without a problem, and one for each problem that is to be found."""
 
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 ACTIVITIES = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 

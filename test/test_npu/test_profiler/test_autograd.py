@@ -11,10 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common_utils import TestCase, run_tests  # noqa: E402
-from torch.autograd.profiler import profile  # noqa: E402
+from common_utils import TestCase, run_tests
+from torch.autograd.profiler import profile
 
-import torch  # noqa: E402
+import torch
 
 # The guide's table 8.
 COLUMNS = (

@@ -19,9 +19,9 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 import several_devices  # noqa: E402, F401
 from common_utils import TestCase, run_tests  # noqa: E402
 from prof_scripts import small_step  # noqa: E402
-from torch.npu._profile import device, events, msprof, tables  # noqa: E402
 
 import torch  # noqa: E402
+from torch.npu._profile import device, events, msprof, tables  # noqa: E402
 
 
 class FolderTest(TestCase):
@@ -147,7 +147,10 @@ class TestProfile(FolderTest):
             torch.npu.profileConfig(aiCoreMetricsType=9)
 
     def test_a_missing_folder_is_named(self):
-        with self.assertRaisesRegex(FileNotFoundError, "/does/not/exist.*make it"), torch.npu.profile("/does/not/exist"):
+        with (
+            self.assertRaisesRegex(FileNotFoundError, "/does/not/exist.*make it"),
+            torch.npu.profile("/does/not/exist"),
+        ):
             self.fail("it began")
 
     def test_work_on_the_cpu_alone_is_told(self):
@@ -322,7 +325,9 @@ class TestOpInfo(FolderTest):
         logs = self.folder / "logs"
         logs.mkdir()
         line = "[INFO] ASCENDCL(1,python):2026 [op.cpp:1] 1 aclopCompile::aclOp OpType: Add, x=1,y=2]\n"
-        (logs / "a.log").write_text(line + "[INFO] ASCENDCL other\n[ERROR] ASCENDCL aclopCompile::aclOp OpType: No, x]\n")
+        (logs / "a.log").write_text(
+            line + "[INFO] ASCENDCL other\n[ERROR] ASCENDCL aclopCompile::aclOp OpType: No, x]\n"
+        )
         (logs / "b.log").write_text(line + line.replace("Add, x=1,y=2", "TransData, a"))
         (logs / "c.log.out").write_text(line.replace("Add", "Never"))
         (logs / "d.txt").write_text(line.replace("Add", "Never"))
