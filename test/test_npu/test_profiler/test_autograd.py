@@ -140,9 +140,9 @@ class TestProfiler(TestCase):
 
     def test_a_device_that_tells_nothing_is_measured_by_events(self):
         # What a card's profile looks like until its records can be read.
-        with unittest.mock.patch.object(torch.npu._profile, "records_activities", lambda: False):
-            with profile(use_npu=True) as prof:
-                step("npu")
+        tells_nothing = unittest.mock.patch.object(torch.npu._profile, "records_activities", lambda: False)
+        with tells_nothing, profile(use_npu=True) as prof:
+            step("npu")
         rows = self.rows(prof)
         self.assertEqual(rows["aten::mm"].count, 3)
         self.assertGreater(rows["aten::mm"].device_time_total, 0)

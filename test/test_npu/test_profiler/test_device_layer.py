@@ -154,9 +154,9 @@ class TestProfile(FolderTest):
             self.fail("it began")
 
     def test_work_on_the_cpu_alone_is_told(self):
-        with self.assertRaisesRegex(RuntimeError, "Move the model, the inputs and the targets"):
-            with torch.npu.profile(str(self.folder)):
-                small_step("cpu")
+        wanted = self.assertRaisesRegex(RuntimeError, "Move the model, the inputs and the targets")
+        with wanted, torch.npu.profile(str(self.folder)):
+            small_step("cpu")
 
     def test_a_wrong_config_is_told(self):
         with self.assertRaisesRegex(TypeError, "profileConfig, not dict"):
@@ -164,9 +164,9 @@ class TestProfile(FolderTest):
 
     def test_two_at_once_are_refused_and_the_first_goes_on(self):
         with torch.npu.profile(str(self.folder)) as prof:
-            with self.assertRaisesRegex(RuntimeError, "aclprofInit was called before"):
-                with torch.npu.profile(str(self.folder)):
-                    self.fail("it began")
+            refused = self.assertRaisesRegex(RuntimeError, "aclprofInit was called before")
+            with refused, torch.npu.profile(str(self.folder)):
+                self.fail("it began")
             small_step()
         self.assertTrue(events.read_folder(Path(prof.result_path)).tasks)
 

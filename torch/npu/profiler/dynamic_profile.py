@@ -106,7 +106,7 @@ def start(config_path: str | None = None) -> None:
 
 
 def step() -> None:
-    r"""End a step; begin or end a profile where the file says so. A file that cannot be read is told and passed over."""
+    r"""End a step; begin or end a profile where the file says so. One that cannot be read is told and passed over."""
     _state.step += 1
     if _state.profiler is not None:
         _state.profiler.step()
