@@ -107,7 +107,7 @@ class Ring {
 };
 
 struct Session {
-  bool used = false;     // under the lock
+  std::atomic<bool> used{false};
   int64_t to_epoch = 0;  // what is added to the monotonic clock
   Ring ring;
 };
@@ -142,7 +142,7 @@ void put(const aclsimRecord& record) {
 }
 
 Session& session_of(uint32_t number) {
-  if (number >= kSessions || !sessions().all[number].used)
+  if (number >= kSessions || !sessions().all[number].used.load())
     throw Error(ACL_ERROR_INVALID_PARAM, format("%u is no profiling session", number));
   return sessions().all[number];
 }
@@ -289,12 +289,12 @@ uint32_t start_session() {
   std::lock_guard<std::mutex> lock(s.mutex);
   for (uint32_t i = 0; i < kSessions; ++i) {
     Session& session = s.all[i];
-    if (session.used) continue;
+    if (session.used.load()) continue;
     session.ring.make();
     session.ring.clear();
     session.ring.dropped.store(0);
     session.to_epoch = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
-    session.used = true;
+    session.used.store(true);
     detail::listeners.fetch_or(uint32_t{1} << i, std::memory_order_seq_cst);
     return i;
   }
@@ -320,14 +320,17 @@ size_t read_session(uint32_t number, aclsimRecord* records, size_t room, uint64_
     }
   }
   *dropped = session.ring.dropped.load(std::memory_order_relaxed);
-  const bool stopped = !(detail::listeners.load(std::memory_order_acquire) >> number & 1);
-  if (stopped && count == 0) {
-    auto& s = sessions();
-    std::lock_guard<std::mutex> lock(s.mutex);
-    session.ring.clear();
-    session.used = false;
-  }
   return count;
+}
+
+bool session_has_ended(uint32_t number) { return !(detail::listeners.load(std::memory_order_acquire) >> number & 1); }
+
+void release_session(uint32_t number) {
+  auto& s = sessions();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  Session& session = session_of(number);
+  session.ring.clear();
+  session.used.store(false);
 }
 
 }  // namespace acl_sim

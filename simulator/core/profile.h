@@ -82,8 +82,10 @@ uint32_t last_text();
 
 // Throws Error if there are too many sessions, or no memory.
 uint32_t start_session();
-// Later tasks leave no records in it; those that are there can be read until the number is started anew.
+// Later tasks leave no records in it; those that are there can be read until it is released.
 void stop_session(uint32_t session);
+bool session_has_ended(uint32_t session);
+void release_session(uint32_t session);
 // Takes up to `room` records out; returns how many. Called by one thread at a time.
 size_t read_session(uint32_t session, aclsimRecord* records, size_t room, uint64_t* dropped);
 

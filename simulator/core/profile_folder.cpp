@@ -101,6 +101,7 @@ std::string ProfileFolder::finish() {
   stop_session(session_);
   ending_.store(true);
   writer_.join();
+  release_session(session_);
   if (failure_.empty()) {
     try {
       write_info(true);
@@ -143,7 +144,7 @@ void ProfileFolder::drain() {
             .write(kept[place].data(), kept[place].size() * sizeof(aclsimRecord));
         written_ += kept[place].size();
       }
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure_ = error.what();
     }
   }

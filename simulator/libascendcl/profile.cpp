@@ -272,6 +272,7 @@ aclError aclsimProfileRead(uint32_t session, aclsimRecord* records, size_t room,
   if (!records || room == 0 || !count || !dropped)
     throw Error(ACL_ERROR_INVALID_PARAM, "there is no room for records, or a result is null");
   *count = read_session(session, records, room, dropped);
+  if (*count == 0 && session_has_ended(session)) release_session(session);
   return ACL_SUCCESS;
 }
 

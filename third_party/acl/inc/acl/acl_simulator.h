@@ -41,6 +41,7 @@ typedef enum aclsimRecordKind {
 } aclsimRecordKind;
 
 // Times are nanoseconds of the epoch, on the clock that aclsimProfileStart read; all of one session fit together.
+// aclsimProfileRead gives none once all have been read; after aclsimProfileStop that ends the session.
 typedef struct aclsimRecord {
   uint64_t id;           // of the task, never given twice; of an API call: the last task that it submitted, or 0
   uint64_t correlation;  // what the submitting thread had set with aclsimSetCorrelation, or its innermost pushed range
