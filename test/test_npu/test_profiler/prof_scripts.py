@@ -77,7 +77,7 @@ class Shuffle(Clean):
     def step(self, number: int) -> None:
         super().step(number)
         image = torch.ones(16, 64, 32, 32, device="npu")
-        for _ in range(8):
+        for _ in range(24):
             image = image.view(16, 2, 32, 32, 32).transpose(1, 2).contiguous().view(16, 64, 32, 32)
 
 
