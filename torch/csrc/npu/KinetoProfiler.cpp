@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -69,8 +70,20 @@ const char* copy_name(uint8_t kind) {
   }
 }
 
-// The operators that a thread is in, by Kineto's numbers.
+// The operators that a thread is in, by Kineto's numbers, and the session that told of them: a thread may have been in
+// one when its session ended, and is not in it any more in the next.
+std::atomic<uint64_t> session_count{0};
 thread_local std::vector<uint64_t> operators;
+thread_local uint64_t operators_of = 0;
+
+std::vector<uint64_t>& operators_now() {
+  const uint64_t now = session_count.load(std::memory_order_relaxed);
+  if (operators_of != now) {
+    operators.clear();
+    operators_of = now;
+  }
+  return operators;
+}
 
 class Session final : public libkineto::IActivityProfilerSession {
  public:
@@ -83,6 +96,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       return;
     }
     running_ = true;
+    session_count.fetch_add(1);
     c10::npu::impl::correlates.fetch_add(1);
     status_ = libkineto::TraceStatus::RECORDING;
   }
@@ -139,14 +153,14 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override { return std::move(buffer_); }
 
   void pushCorrelationId(uint64_t id) override {
-    operators.push_back(id);
+    operators_now().push_back(id);
     acl::aclsimSetCorrelation(id);
   }
 
   void popCorrelationId() override {
-    if (operators.empty()) return;  // begun before the session
-    operators.pop_back();
-    acl::aclsimSetCorrelation(operators.empty() ? 0 : operators.back());
+    auto& open = operators_now();
+    if (!open.empty()) open.pop_back();  // none: begun before the session
+    acl::aclsimSetCorrelation(open.empty() ? 0 : open.back());
   }
 
  private:

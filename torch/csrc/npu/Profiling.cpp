@@ -46,6 +46,22 @@ void push(const std::string& message) {
   NPU_CHECK(acl::aclprofPush(stamp.get()), "the range '", message, "' could not be pushed");
 }
 
+void pop() { NPU_CHECK(acl::aclprofPop(), "no range is open on this thread"); }
+
+uint32_t start_range(const std::string& message) {
+  const Stamp stamp(message);
+  uint32_t range = 0;
+  NPU_CHECK(acl::aclprofRangeStart(stamp.get(), &range), "the range '", message, "' could not be started");
+  return range;
+}
+
+void stop_range(uint32_t range) { NPU_CHECK(acl::aclprofRangeStop(range), "range ", range, " is not open"); }
+
+void mark(const std::string& message) {
+  const Stamp stamp(message);
+  NPU_CHECK(acl::aclprofMark(stamp.get()), "the mark '", message, "' was refused");
+}
+
 // Waits for what is queued and running, so that a session holds the work of its time and no other.
 void finish_work() {
   for (c10::DeviceIndex i = 0; i < c10::npu::device_count(); ++i) c10::npu::drain_task_queue(i);
@@ -116,30 +132,16 @@ at::CallbackHandle mark_operators() {
 }  // namespace
 
 void bind_profiling(py::module_& m) {
-  const py::call_guard<py::gil_scoped_release> no_gil;
-  m.def("_npu_startProfile", torch::wrap_pybind_function(start), no_gil);
-  m.def("_npu_stopProfile", torch::wrap_pybind_function(stop), no_gil);
+  // They raise, for which Python's lock must be held again: the wrapper sees to that, a call_guard would not.
+  m.def("_npu_startProfile", torch::wrap_pybind_function_no_gil(start));
+  m.def("_npu_stopProfile", torch::wrap_pybind_function_no_gil(stop));
   m.def("_npu_markOperators", torch::wrap_pybind_function(mark_operators));
   m.def("_npu_unmarkOperators", [](at::CallbackHandle handle) { at::removeCallback(handle); });
-  m.def("_npu_rangePush", torch::wrap_pybind_function(push), no_gil);
-  m.def("_npu_rangePop",
-        torch::wrap_pybind_function([] { NPU_CHECK(acl::aclprofPop(), "no range is open on this thread"); }), no_gil);
-  m.def("_npu_rangeStart", torch::wrap_pybind_function([](const std::string& message) {
-          const Stamp stamp(message);
-          uint32_t range = 0;
-          NPU_CHECK(acl::aclprofRangeStart(stamp.get(), &range), "the range '", message, "' could not be started");
-          return range;
-        }),
-        no_gil);
-  m.def("_npu_rangeStop", torch::wrap_pybind_function([](uint32_t range) {
-          NPU_CHECK(acl::aclprofRangeStop(range), "range ", range, " is not open");
-        }),
-        no_gil);
-  m.def("_npu_mark", torch::wrap_pybind_function([](const std::string& message) {
-          const Stamp stamp(message);
-          NPU_CHECK(acl::aclprofMark(stamp.get()), "the mark '", message, "' was refused");
-        }),
-        no_gil);
+  m.def("_npu_rangePush", torch::wrap_pybind_function_no_gil(push));
+  m.def("_npu_rangePop", torch::wrap_pybind_function_no_gil(pop));
+  m.def("_npu_rangeStart", torch::wrap_pybind_function_no_gil(start_range));
+  m.def("_npu_rangeStop", torch::wrap_pybind_function_no_gil(stop_range));
+  m.def("_npu_mark", torch::wrap_pybind_function_no_gil(mark));
 }
 
 }  // namespace torch::npu
