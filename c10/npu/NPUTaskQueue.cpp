@@ -5,6 +5,7 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUSyncDebug.h>
+#include <c10/npu/impl/Correlation.h>
 #include <c10/npu/impl/Exit.h>
 #include <c10/npu/impl/Interrupt.h>
 #include <c10/npu/impl/PinnedRanges.h>
@@ -29,6 +30,7 @@ struct QueuedTask {
   aclrtStream stream;
   std::string name;
   std::unique_ptr<detail::TaskBase> task;
+  uint64_t correlation = 0;
 };
 
 struct DeferredError {
@@ -128,6 +130,9 @@ class TaskQueue {
   std::optional<DeferredError> run(const QueuedTask& task) const {
     try {
       set_device(device_, /*force=*/true);
+      if (C10_UNLIKELY(impl::correlates.load(std::memory_order_relaxed) > 0)) {
+        acl::aclsimSetCorrelation(task.correlation);
+      }
       const aclError code = task.task->run(task.stream);
       if (code == ACL_SUCCESS) {
         return std::nullopt;
@@ -189,6 +194,10 @@ void raise_deferred_error(DeviceIndex device) {
 
 }  // namespace
 
+namespace impl {
+std::atomic<int> correlates{0};
+}  // namespace impl
+
 namespace detail {
 
 std::atomic<bool> direct_launches{false};
@@ -228,7 +237,9 @@ void drop_finished_tasks(DeviceIndex device) {
 }
 
 void enqueue(const NPUStream& stream, const char* name, std::unique_ptr<TaskBase> task) {
-  queue(stream.device_index()).push({stream.stream(), name, std::move(task)});
+  const bool correlates = C10_UNLIKELY(impl::correlates.load(std::memory_order_relaxed) > 0);
+  queue(stream.device_index())
+      .push({stream.stream(), name, std::move(task), correlates ? acl::aclsimGetCorrelation() : 0});
 }
 
 }  // namespace detail

@@ -16,6 +16,11 @@ void run_op(Stream& stream, Task& task) noexcept;
 // Frees what a launch owns; every launch ends in exactly one of run_op and drop_op.
 void drop_op(Task& task) noexcept;
 
+// For the profiler, see core/profile.h: the number of a launch's text, and the bytes of its operands on the device. The
+// text has fields between tabs: type, AI_CORE or AI_CPU, the inputs' shapes, dtypes and formats, those of the outputs,
+// attributes; shapes as "2,3;4", the others with semicolons, too.
+uint32_t describe_op(const Task& task, uint64_t* bytes) noexcept;
+
 // Told once on each worker thread, before it runs anything.
 void prepare_worker_thread();
 // Sets how many threads the calling worker's kernels may use.

@@ -10,6 +10,7 @@
 #include "core/load.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/profile.h"
 #include "core/report.h"
 
 #include <omp.h>
@@ -133,6 +134,8 @@ bool Stream::hand_over(const Task& task) {
 }
 
 void Stream::submit(Task& task) {
+  task.number = 0;
+  if (profiling()) note_submission(task);
   uint64_t word = word_.load(std::memory_order_relaxed);
   if (!(word & kRunning) && completed_.load(std::memory_order_acquire) == word >> kShift && caller_may_run(task) &&
       !hand_over(task)) {
@@ -244,6 +247,19 @@ void Stream::execute(Task& task) {
     drop(task);
     return;
   }
+  if (profiling()) {
+    execute_recorded(task);
+  } else {
+    perform(task);
+  }
+}
+
+void Stream::execute_recorded(Task& task) {
+  const TaskRecord record(*this, task);
+  perform(task);
+}
+
+inline void Stream::perform(Task& task) {
   switch (task.kind) {
     case TaskKind::Op:
       run_op(*this, task);

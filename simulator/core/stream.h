@@ -60,6 +60,7 @@ struct Stream {
   // Some thread runs a task of it now.
   bool running() const { return word_.load(std::memory_order_seq_cst) & kRunning; }
 
+  bool has_error() const { return error_.load(std::memory_order_relaxed) != ACL_SUCCESS; }
   // The first error since the last call, cleared; its text goes with it.
   aclError take_error(std::string* text);
   void set_error(aclError code, const std::string& text, const Task* task);
@@ -84,6 +85,8 @@ struct Stream {
   static constexpr int kShift = 1;
 
   void execute(Task& task);
+  void execute_recorded(Task& task);
+  void perform(Task& task);
   void execute_timed(Task& task);
   void complete(uint64_t id);
   void tell_waiters();

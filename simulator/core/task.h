@@ -76,8 +76,11 @@ struct ExternalWork {
 };
 
 struct Task {
-  Task* next;
   uint64_t id;
+  uint64_t number;       // for the profiler; 0: submitted while nobody watched
+  uint64_t correlation;  // the three are set with the number only
+  int64_t submitted;
+  uint32_t thread;
   TaskKind kind;
   bool tiny;    // may run on the thread that submits or waits
   bool modest;  // may do so on a busy machine

@@ -1,13 +1,16 @@
-// acl_prof.h: the life cycle of profiling sessions and of user marks is that of CANN; no result files are written by
-// this library yet, which a session's start says in the log.
+// acl_prof.h: profiling sessions that leave a result folder, ranges and marks of the host; and what this device answers
+// to the host's own profiler, see core/profile.h.
 
+#include "core/profile.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/log.h"
+#include "core/profile_folder.h"
 #include "core/stream.h"
 #include "sim_api.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -30,13 +33,20 @@ struct Stamp {
   std::string message;
 };
 
+// What is open: its text, and when it began.
+struct Open {
+  std::string message;
+  int64_t started;
+};
+
 struct State {
   std::mutex mutex;
   bool ready = false;
   std::string path;
-  std::set<const aclprofConfig*> configs, running;
+  std::set<const aclprofConfig*> configs;
+  std::map<const aclprofConfig*, std::unique_ptr<ProfileFolder>> running;
   std::set<const void*> stamps;
-  std::set<uint32_t> ranges;
+  std::map<uint32_t, Open> ranges;
   uint32_t next_range = 1;
 };
 
@@ -45,7 +55,15 @@ State& state() {
   return *value;
 }
 
-thread_local int pushed = 0;
+// Ranges of this thread, the innermost last. Work that is submitted inside one is told by its number.
+struct Pushed {
+  Open open;
+  uint64_t number, before;
+};
+thread_local std::vector<Pushed> pushed;
+
+// Numbers of pushed ranges, apart from those that a host's own profiler sets.
+std::atomic<uint64_t> next_pushed{uint64_t{1} << 62};
 
 void check_config(State& s, const aclprofConfig* config) {
   if (!config || !s.configs.count(config))
@@ -98,7 +116,8 @@ aclprofConfig* aclprofCreateConfig(uint32_t* devices, uint32_t count, aclprofAic
     if (devices[i] >= static_cast<uint32_t>(device_count()))
       throw Error(ACL_ERROR_INVALID_DEVICE, format("there is no device %u", devices[i]));
   }
-  auto config = std::make_unique<aclprofConfig>(aclprofConfig{{devices, devices + count}, metrics, data});
+  std::vector<uint32_t> list(devices, devices + count);
+  auto config = std::make_unique<aclprofConfig>(aclprofConfig{std::move(list), metrics, data});
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
   s.configs.insert(config.get());
@@ -121,12 +140,10 @@ aclError aclprofStart(const aclprofConfig* config) {
   std::lock_guard<std::mutex> lock(s.mutex);
   check_ready(s);
   check_config(s, config);
-  if (!s.running.insert(config).second)
+  if (s.running.count(config))
     throw Error(ACL_ERROR_PROF_ALREADY_RUN, "profiling runs with this configuration already");
-  if (log_enabled(LogLevel::Warning)) {
-    log_line(LogLevel::Warning, "PROFILING", __FILE__, __LINE__,
-             "the simulated device writes no profiling results into " + s.path);
-  }
+  s.running.emplace(
+      config, std::make_unique<ProfileFolder>(s.path, ProfileSwitches{config->devices, config->metrics, config->data}));
   return ACL_SUCCESS;
 }
 
@@ -135,8 +152,13 @@ aclError aclprofStop(const aclprofConfig* config) {
   std::lock_guard<std::mutex> lock(s.mutex);
   check_ready(s);
   check_config(s, config);
-  if (s.running.erase(config) == 0)
-    throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
+  const auto found = s.running.find(config);
+  if (found == s.running.end()) throw Error(ACL_ERROR_PROF_NOT_RUN, "profiling does not run with this configuration");
+  const std::unique_ptr<ProfileFolder> folder = std::move(found->second);
+  s.running.erase(found);
+  const std::string missing = folder->finish();
+  if (!missing.empty())
+    throw Error(ACL_ERROR_PROFILING_FAILURE, "the results in " + folder->path() + " are not complete: " + missing);
   return ACL_SUCCESS;
 }
 
@@ -144,6 +166,10 @@ aclError aclprofMarkEx(const char* message, size_t length, aclrtStream stream) {
   if (!message || length == 0 || length > 127)
     throw Error(ACL_ERROR_INVALID_PARAM, "the message is null, empty, or longer than 127 characters");
   stream_of(stream);
+  if (profiling()) {
+    const int64_t now = profile_clock();
+    record_mark(ACL_SIM_RECORD_MARK, 0, now, now, std::string(message, length));
+  }
   return ACL_SUCCESS;
 }
 
@@ -174,41 +200,89 @@ aclError aclprofSetStampTraceMessage(void* stamp, const char* message, uint32_t 
 }
 
 aclError aclprofPush(void* stamp) {
-  auto& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  stamp_of(s, stamp);
-  ++pushed;
+  Pushed range;
+  {
+    auto& s = state();
+    std::lock_guard<std::mutex> lock(s.mutex);
+    range.open = {stamp_of(s, stamp).message, profile_clock()};
+  }
+  range.number = next_pushed.fetch_add(1, std::memory_order_relaxed);
+  range.before = detail::correlation;
+  detail::correlation = range.number;
+  pushed.push_back(std::move(range));
   return ACL_SUCCESS;
 }
 
 aclError aclprofPop() {
-  if (pushed == 0) throw Error(ACL_ERROR_INVALID_PARAM, "nothing was pushed on this thread");
-  --pushed;
+  if (pushed.empty()) throw Error(ACL_ERROR_INVALID_PARAM, "nothing was pushed on this thread");
+  const Pushed range = std::move(pushed.back());
+  pushed.pop_back();
+  detail::correlation = range.before;
+  if (profiling())
+    record_mark(ACL_SIM_RECORD_RANGE, range.number, range.open.started, profile_clock(), range.open.message);
   return ACL_SUCCESS;
 }
 
 aclError aclprofMark(void* stamp) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
-  stamp_of(s, stamp);
+  const Stamp& mine = stamp_of(s, stamp);
+  if (profiling()) {
+    const int64_t now = profile_clock();
+    record_mark(ACL_SIM_RECORD_MARK, 0, now, now, mine.message);
+  }
   return ACL_SUCCESS;
 }
 
 aclError aclprofRangeStart(void* stamp, uint32_t* range) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
-  stamp_of(s, stamp);
+  const Stamp& mine = stamp_of(s, stamp);
   if (!range) throw Error(ACL_ERROR_INVALID_PARAM, "rangeId is null");
   *range = s.next_range++;
-  s.ranges.insert(*range);
+  s.ranges.emplace(*range, Open{mine.message, profile_clock()});
   return ACL_SUCCESS;
 }
 
 aclError aclprofRangeStop(uint32_t range) {
   auto& s = state();
   std::lock_guard<std::mutex> lock(s.mutex);
-  if (s.ranges.erase(range) == 0) throw Error(ACL_ERROR_INVALID_PARAM, format("range %u was not started", range));
+  const auto found = s.ranges.find(range);
+  if (found == s.ranges.end()) throw Error(ACL_ERROR_INVALID_PARAM, format("range %u was not started", range));
+  if (profiling())
+    record_mark(ACL_SIM_RECORD_RANGE, range, found->second.started, profile_clock(), found->second.message);
+  s.ranges.erase(found);
   return ACL_SUCCESS;
 }
+
+// ---- the host's own profiler
+
+aclError aclsimProfileStart(uint32_t* session) {
+  if (!session) throw Error(ACL_ERROR_INVALID_PARAM, "session is null");
+  *session = start_session();
+  return ACL_SUCCESS;
+}
+
+aclError aclsimProfileStop(uint32_t session) {
+  stop_session(session);
+  return ACL_SUCCESS;
+}
+
+aclError aclsimProfileRead(uint32_t session, aclsimRecord* records, size_t room, size_t* count, uint64_t* dropped) {
+  if (!records || room == 0 || !count || !dropped)
+    throw Error(ACL_ERROR_INVALID_PARAM, "there is no room for records, or a result is null");
+  *count = read_session(session, records, room, dropped);
+  if (*count == 0 && session_has_ended(session)) release_session(session);
+  return ACL_SUCCESS;
+}
+
+const char* aclsimProfileText(uint32_t text) { return text_of(text); }
+
+aclError aclsimSetCorrelation(uint64_t correlation) {
+  detail::correlation = correlation;
+  return ACL_SUCCESS;
+}
+
+uint64_t aclsimGetCorrelation() { return detail::correlation; }
 
 }  // namespace acl_sim::api

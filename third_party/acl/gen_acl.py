@@ -39,7 +39,14 @@ FAILURE_OF_TYPE = {
     "uint32_t": "0",
     "aclFloat16": "0",
     "float": "0",
+    "uint64_t": "0",
 }
+
+# Calls of which the device's profiler keeps a record: what submits, waits, or takes time. The many small ones that
+# fill in descriptors and attributes would hide them.
+RECORDED = re.compile(
+    r"aclop(Compile|Execute)|aclrt(Memcpy|Memset|Malloc|Free|Synchronize|RecordEvent|StreamWait|ResetDevice|LaunchCallback)"
+)
 
 # The types that the table's functions take.
 HEADERS = ["#include <acl/acl.h>", "#include <acl/acl_simulator_extension.h>", "#include <hccl/hccl.h>"]
@@ -256,7 +263,8 @@ def make_own_entry(functions: list[Function], own: str) -> str:
 
 
 def make_sim_entry(functions: list[Function]) -> str:
-    lines = [NOTE + '#include "acl_functions.h"', '#include "sim_api.h"', '#include "core/guard.h"', ""]
+    lines = [NOTE + '#include "acl_functions.h"', '#include "sim_api.h"', '#include "core/guard.h"']
+    lines += ['#include "core/profile.h"', ""]
     lines += ["#pragma GCC visibility push(default)", 'extern "C" {']
     for f in functions:
         if f.variadic:
@@ -279,6 +287,8 @@ def make_sim_entry(functions: list[Function]) -> str:
             failure = f.failure if f.failure is not None else "nullptr"
             how = "guard_anywhere" if f.anywhere else "guard_value"
             body = f'return acl_sim::{how}<{f.ret}>("{f.name}", {failure}, [&] {{ return {call}; }});'
+        if RECORDED.match(f.name):
+            body = f'const acl_sim::ApiRecord record("{f.name}"); {body}'
         lines.append(f"{f.ret} {f.name}({f.parameters()}) {{ {body} }}")
     return "\n".join([*lines, '}  // extern "C"', "#pragma GCC visibility pop", ""])
 

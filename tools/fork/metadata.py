@@ -19,7 +19,10 @@ WHEEL_DATA = f"torch-{VERSION}.data/platlib"
 # What the optional tools import; a plain installation goes without.
 NPU_TOOLS = ("h5py", "libcst", "openpyxl", "rich", "matplotlib")
 # Commands of the NPU back end, beside the base's own.
-NPU_COMMANDS = {"ms_fmk_transplt": "torch.tools.ms_fmk_transplt.transplant.cli:main"}
+NPU_COMMANDS = {
+    "ms_fmk_transplt": "torch.tools.ms_fmk_transplt.transplant.cli:main",
+    "msprof": "torch.npu._profile.msprof:main",
+}
 
 
 def read_bytes(content: Content) -> bytes:

@@ -35,6 +35,9 @@ has_magma: bool = False  # MAGMA is a CUDA library
 
 default_generators: tuple[torch._C.Generator, ...] = ()
 
+# The plug-in's name of the activity that upstream calls PrivateUse1.
+torch._C._profiler.ProfilerActivity.NPU = torch._C._profiler.ProfilerActivity.PrivateUse1  # type: ignore[attr-defined]
+
 AcceleratorError = torch._C.AcceleratorError
 OutOfMemoryError = torch._C.OutOfMemoryError
 
@@ -311,6 +314,7 @@ def _shutdown() -> None:
 # Names that live in a sub-module which is not loaded before one of them is used.
 _LAZY_MODULES = (
     "_gpu_trace",
+    "_profile",
     "_sanitizer",
     "amp",
     "autocast_utils",
@@ -320,6 +324,7 @@ _LAZY_MODULES = (
     "memory",
     "optim",
     "options",
+    "profiler",
     "random",
     "streams",
     "types",
@@ -335,6 +340,9 @@ _LAZY_NAMES = {
     "get_stream_from_external": "streams",
     "set_stream": "streams",
     "stream": "streams",
+    "mstx": "_profile.mstx",
+    "profile": "_profile.device",
+    "profileConfig": "_profile.device",
     "clock_rate": "_monitor",
     "memory_usage": "_monitor",
     "power_draw": "_monitor",
@@ -412,6 +420,7 @@ for _kind in (*_TYPED, "Short"):
 if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.py compares
     from . import (
         _gpu_trace as _gpu_trace,
+        _profile as _profile,
         _sanitizer as _sanitizer,
         amp as amp,
         autocast_utils as autocast_utils,
@@ -421,6 +430,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         memory as memory,
         optim as optim,
         options as options,
+        profiler as profiler,
         random as random,
         streams as streams,
         types as types,
@@ -433,6 +443,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         temperature as temperature,
         utilization as utilization,
     )
+    from ._profile.device import profile as profile, profileConfig as profileConfig
+    from ._profile.mstx import mstx as mstx
     from .autocast_utils import (
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,

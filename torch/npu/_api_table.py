@@ -222,9 +222,9 @@ _SECTIONS = (
         "name",
         """
         torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity.
-        torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.autograd.profiler.profile(use_npu=True).
-        torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
-        torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.profiler.record_function.
+        torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.npu.profile.
+        torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.npu.mstx or torch.profiler.record_function.
+        torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.npu.profile(use_e2e_profiler=True).
         """,
     ),
     (

@@ -1,7 +1,6 @@
 r"""Helpers of torch.npu that need no device."""
 
 import threading
-import warnings
 from typing import Any
 
 import torch
@@ -79,15 +78,6 @@ def follow_format(source: torch.Tensor, copy: torch.Tensor) -> None:
     r"""Put ``copy``, a clone of ``source``, into the format of its memory."""
     if not torch.utils._python_dispatch.is_traceable_wrapper_subclass(source):
         torch._C._npu_followFormat(source.untyped_storage(), copy.untyped_storage())
-
-
-def warn_of_missing_activities() -> None:
-    r"""Say that torch.profiler records nothing of an NPU yet."""
-    warnings.warn(
-        "torch.profiler records no activity of an npu yet: its columns of device time are empty or zero. "
-        "torch.autograd.profiler.profile(use_npu=True) measures the device time of each operator",
-        stacklevel=4,
-    )
 
 
 def refuse_in_worker(batch: Any) -> None:

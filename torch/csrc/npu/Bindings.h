@@ -16,6 +16,8 @@ void bind_compile(pybind11::module_& m);          // Compile.cpp: compile option
 void bind_comm(pybind11::module_& m);             // Comm.cpp: copies between devices for torch.nn.parallel
 void bind_formats(pybind11::module_& m);          // Formats.cpp: formats of device memory in copies and files
 void bind_distributed(pybind11::module_& m);      // Distributed.cpp: ProcessGroupHCCL
+void bind_activities(pybind11::module_& m);       // KinetoProfiler.cpp: device activities for torch.profiler
+void bind_profiling(pybind11::module_& m);        // Profiling.cpp: result folders, ranges and marks of aclprof*
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu

@@ -15,5 +15,7 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_comm(torch_c);
   torch::npu::bind_formats(torch_c);
   torch::npu::bind_distributed(torch_c);
+  torch::npu::bind_activities(torch_c);
+  torch::npu::bind_profiling(torch_c);
   torch::npu::register_profiler_stubs();
 }

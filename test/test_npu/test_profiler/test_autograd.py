@@ -2,15 +2,39 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import warnings
+import unittest.mock
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import TestCase, run_tests
 from torch.autograd.profiler import profile
 
 import torch
+
+# The guide's table 8.
+COLUMNS = (
+    "Name",
+    "Self CPU %",
+    "Self CPU",
+    "CPU total %",
+    "CPU total",
+    "CPU time avg",
+    "Self NPU %",
+    "Self NPU",
+    "NPU total",
+    "NPU time avg",
+    "# of Calls",
+)
+
+
+def header(table: str) -> list[str]:
+    """The titles of a table's columns."""
+    return re.split(r"\s{2,}", table.splitlines()[1].strip())
 
 
 def step(device: str) -> None:
@@ -75,14 +99,54 @@ class TestProfiler(TestCase):
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         self.assertTrue(any(event.get("name") == "aten::mm" for event in events))
 
-    def test_activities_that_are_not_recorded_yet(self):
-        kinds = torch.profiler.ProfilerActivity
-        with self.assertWarnsRegex(UserWarning, "records no activity of an npu yet.*use_npu=True"):
-            torch.profiler.profile(activities=[kinds.CPU, kinds.PrivateUse1])
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with torch.profiler.profile(activities=[kinds.CPU]):
-                torch.ones(2).npu() + 1
+    def test_columns_are_the_guides(self):
+        with profile(use_npu=True) as prof:
+            step("npu")
+        self.assertEqual(header(str(prof)), list(COLUMNS))
+        self.assertEqual(header(prof.key_averages().table()), list(COLUMNS))
+
+    def test_memory_and_shape_columns_come_with_their_switches(self):
+        with profile(use_npu=True, record_shapes=True, profile_memory=True) as prof:
+            step("npu")
+        wanted = [*COLUMNS[:-1], "CPU Mem", "Self CPU Mem", "NPU Mem", "Self NPU Mem", COLUMNS[-1], "Input Shapes"]
+        self.assertEqual(header(prof.key_averages(group_by_input_shape=True).table()), wanted)
+
+    def test_share_of_device_time_is_in_its_column(self):
+        with profile(use_npu=True) as prof:
+            step("npu")
+        table = prof.key_averages().table(sort_by="self_npu_time_total").splitlines()
+        first = re.split(r"\s{2,}", table[3].strip())
+        self.assertRegex(first[6], r"^[0-9.]+%$")
+        self.assertRegex(first[7], r"^[0-9.]+(us|ms|s)$")
+
+    def test_simple_leaves_operators_that_do_not_overlap(self):
+        with profile(use_npu=True, use_npu_simple=True) as prof:
+            step("npu")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            prof.export_chrome_trace(path)
+            with open(path, encoding="utf-8") as file:
+                events = json.load(file)["traceEvents"]
+        rows = {}
+        for event in events:
+            if event.get("cat") == "cpu_op":
+                rows.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+        self.assertTrue(rows)
+        for row in rows.values():
+            row.sort()
+            for (_, end), (start, _) in zip(row, row[1:], strict=False):
+                self.assertGreaterEqual(start, end - 0.002)
+        self.assertTrue(any(event.get("cat") == "kernel" for event in events))
+
+    def test_a_device_that_tells_nothing_is_measured_by_events(self):
+        # What a card's profile looks like until its records can be read.
+        tells_nothing = unittest.mock.patch.object(torch.npu._profile, "records_activities", lambda: False)
+        with tells_nothing, profile(use_npu=True) as prof:
+            step("npu")
+        rows = self.rows(prof)
+        self.assertEqual(rows["aten::mm"].count, 3)
+        self.assertGreater(rows["aten::mm"].device_time_total, 0)
+        self.assertNotIn("MatMul", rows)
 
     def test_two_devices_at_once_are_refused(self):
         with self.assertRaisesRegex(ValueError, "use_npu=True"):
