@@ -1,4 +1,4 @@
-"""What a rank runs for test_libraries.py: a tiny model trained by a library on its share of each batch.
+"""What a rank runs for test_distributed_libraries.py: a tiny model trained by a library on its share of each batch.
 
     torchrun --nproc_per_node 2 library_rank.py LIBRARY RESULT [stage]
 
