@@ -1,8 +1,8 @@
-"""Starts ranks as forks of one process that has imported torch and not opened a device: an import takes seconds of a core.
+"""Starts ranks as forks of one process that has imported torch and opened no device: an import takes seconds of a core.
 
-The process reads one JSON object a line: {"start": {"env", "argv", "output"}} forks a rank that runs as a script of that
-environment and writes to that file, and is answered with its number; {"reap": number} waits for a rank's end, and is
-answered with its exit code, negative for a signal. It ends with its standard input.
+The process reads one JSON object a line: {"start": {"env", "argv", "output"}} forks a rank that runs as a script of
+that environment and writes to that file, and is answered with its number; {"reap": number} waits for a rank's end, and
+is answered with its exit code, negative for a signal. It ends with its standard input.
 """
 
 import atexit
@@ -21,7 +21,7 @@ def serve(program):
     # Not what imports torch._dynamo: it counts the devices, and so settles how many there are.
     import torch.distributed.checkpoint
     import torch.distributed.fsdp
-    import torch.distributed.tensor  # noqa: F401
+    import torch.distributed.tensor
 
     import torch.npu  # noqa: F401
 

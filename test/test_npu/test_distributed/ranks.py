@@ -13,9 +13,9 @@ from nursery import Nursery
 
 HERE = Path(__file__).resolve().parent
 # What a rank runs: the function by name from its file, in a group that meets through a file unless the time-out is 0.
-_PROGRAM = """
+_PROGRAM = f"""
 import importlib.util, os, pickle, sys
-sys.path[:0] = [{here!r}, {tests!r}]
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 rank, size, path, name, store, result = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:7]
 timeout = int(sys.argv[8])
 import torch
@@ -34,7 +34,7 @@ with open(result, "wb") as file:
     pickle.dump(value, file)
 if timeout and dist.is_initialized():
     dist.destroy_process_group()
-""".format(here=str(HERE), tests=str(HERE.parent))
+"""
 
 
 class RankError(AssertionError):
