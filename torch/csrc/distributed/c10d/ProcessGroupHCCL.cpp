@@ -326,17 +326,22 @@ void ProcessGroupHCCL::check_failed() const {
 }
 
 void ProcessGroupHCCL::watch(std::shared_ptr<State> state) {
+  bool asleep = false;
   {
     const std::lock_guard<std::mutex> lock(states_mutex_);
     states_.push_back(std::move(state));
+    asleep = watchdog_sleeps_;
   }
-  states_changed_.notify_all();
+  // Between its looks it finds what has come by itself: waking it for each operation would cost more than a small one.
+  if (asleep) states_changed_.notify_all();
 }
 
 void ProcessGroupHCCL::watchdog() {
   std::unique_lock<std::mutex> lock(states_mutex_);
   for (;;) {
+    watchdog_sleeps_ = true;
     states_changed_.wait(lock, [this] { return stopping_ || !states_.empty(); });
+    watchdog_sleeps_ = false;
     if (stopping_) return;
     states_changed_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
     if (stopping_) return;
