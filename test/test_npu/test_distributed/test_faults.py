@@ -176,7 +176,7 @@ class TestFaults(unittest.TestCase):
             env = {"TORCH_HCCL_TRACE_BUFFER_SIZE": "20", "TORCH_HCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/trace_"}
             ranks.run(__file__, "dumps", 2, env=env)
             self.assertEqual(sorted(os.listdir(folder)), ["trace_0", "trace_1"])
-            command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "trace_", "-j"]
+            command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "trace_"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
             said = done.stdout + done.stderr
             self.assertEqual(done.returncode, 0, said)
