@@ -73,6 +73,8 @@ class Collective {
     switch (operation_.kind) {
       case Kind::AllReduce:
       case Kind::Reduce:
+        // One rank adds all of what is in the posts, but a slice of what is not: more ranks, sooner.
+        return n_ * bytes <= 2 * kPayload ? bytes : UINT64_MAX;
       case Kind::AllGather:
       case Kind::Broadcast:
         return bytes;

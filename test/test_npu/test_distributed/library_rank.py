@@ -1,4 +1,4 @@
-"""What a rank runs for test_libraries.py: a tiny model trained by a library on its share of each batch.
+"""What a rank runs for test_distributed_libraries.py: a tiny model trained by a library on its share of each batch.
 
     torchrun --nproc_per_node 2 library_rank.py LIBRARY RESULT [stage]
 
@@ -164,7 +164,12 @@ def lightning():
             return None  # with numbers, Lightning makes a stream of torch.cuda
 
     strategy = Ddp(accelerator=Npu(), process_group_backend="hccl")
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     trainer = Trainer(strategy=strategy, devices=2, max_epochs=1, use_distributed_sampler=False, **quiet)
     task = Task()
     trainer.fit(task, strided(BATCH // 2))

@@ -2,6 +2,9 @@
 
 import glob
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -46,6 +49,10 @@ def other_operation(rank, size):
         told(lambda: dist.all_reduce(x), "ranks do not call the same", "BROADCAST", "ALLREDUCE", "operation 2")
 
 
+def dumps(rank, size):
+    other_operation(rank, size)
+
+
 def dies(rank, size):
     x = torch.ones(100_000, device="npu")
     dist.all_reduce(x)
@@ -69,9 +76,37 @@ def hangs(rank, size):
     assert time.monotonic() - began < 8
 
 
+def hangs_inside(rank, size):
+    x = torch.ones(10, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    told(lambda: dist.all_reduce(x), "ALLREDUCE")
+
+
 def fails(rank, size):
     x = torch.ones(10, device="npu")
     told(lambda: dist.all_reduce(x), "fault on demand")
+
+
+def in_flight(rank, size):
+    """Rank 1 stays away from an operation that rank 0 has under way when it aborts the group."""
+    x = torch.ones(100_000, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    group = dist.group.WORLD._get_backend(torch.device("npu"))
+    if rank == 0:
+        work = dist.all_reduce(x, async_op=True)
+        group.abort()
+        told(work.wait, "aborted")
+    assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def shows_its_exception(rank, size):
+    dist.all_reduce(torch.ones(1, device="npu"))
+    torch.npu.synchronize()
+    if rank == 1:
+        raise ValueError("what went wrong here")
+    told(lambda: dist.all_reduce(torch.ones(1, device="npu")), "rank 1", "has ended")
 
 
 def wrong_use(rank, size):
@@ -121,6 +156,32 @@ class TestFaults(unittest.TestCase):
     def test_fault_on_demand(self):
         ranks.run(__file__, "fails", 2, env=lambda rank: {"ASCEND_SIM_FAULT": "HcclAllReduce:error@1"} if rank else {})
 
+    def test_hang_on_demand(self):
+        env = {"ASCEND_SIM_FAULT": "HcclAllReduce:hang@2"}
+        ranks.run(__file__, "hangs_inside", 2, timeout=3, env=lambda rank: env if rank else {})
+
+    def test_group_is_aborted_with_an_operation_under_way(self):
+        ranks.run(__file__, "in_flight", 2)
+
+    def test_exception_of_a_rank_is_shown(self):
+        with self.assertRaises(ranks.RankError) as caught:
+            ranks.run(__file__, "shows_its_exception", 2)
+        text = str(caught.exception)
+        self.assertIn("[rank1]: ValueError: what went wrong here", text)
+        self.assertNotIn("rank 0 ended", text)
+
+    def test_dump_is_read_by_upstreams_tool(self):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"TORCH_HCCL_TRACE_BUFFER_SIZE": "20", "TORCH_HCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/trace_"}
+            ranks.run(__file__, "dumps", 2, env=env)
+            self.assertEqual(sorted(os.listdir(folder)), ["trace_0", "trace_1"])
+            command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "trace_"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            said = done.stdout + done.stderr
+            self.assertEqual(done.returncode, 0, said)
+            for word in ("all_reduce", "broadcast"):
+                self.assertIn(word, said)
+
     def test_wrong_use(self):
         ranks.run(__file__, "wrong_use", 2)
 
@@ -128,8 +189,6 @@ class TestFaults(unittest.TestCase):
         ranks.run(__file__, "one_device", 2)
 
     def test_whitelist(self):
-        import tempfile
-
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             file.write('{"host_ip": ["10.9.8.7"], "device_ip": []}')
             file.flush()

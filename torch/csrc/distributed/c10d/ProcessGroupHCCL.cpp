@@ -326,20 +326,26 @@ void ProcessGroupHCCL::check_failed() const {
 }
 
 void ProcessGroupHCCL::watch(std::shared_ptr<State> state) {
+  bool asleep = false;
   {
     const std::lock_guard<std::mutex> lock(states_mutex_);
     states_.push_back(std::move(state));
+    asleep = watchdog_sleeps_;
   }
-  states_changed_.notify_all();
+  // Between its looks it finds what has come by itself: waking it for each operation would cost more than a small one.
+  if (asleep) states_changed_.notify_all();
 }
 
 void ProcessGroupHCCL::watchdog() {
   std::unique_lock<std::mutex> lock(states_mutex_);
   for (;;) {
+    watchdog_sleeps_ = true;
     states_changed_.wait(lock, [this] { return stopping_ || !states_.empty(); });
-    if (stopping_) return;
+    watchdog_sleeps_ = false;
     states_changed_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
-    if (stopping_) return;
+    // A last look: what failed just before the group goes is written down, too.
+    const bool last = stopping_;
+    if (last && states_.empty()) return;
     auto states = std::exchange(states_, {});
     lock.unlock();
     try {
@@ -352,6 +358,7 @@ void ProcessGroupHCCL::watchdog() {
     lock.lock();
     states_.splice(states_.begin(), states);
     states_changed_.notify_all();
+    if (last) return;
   }
 }
 

@@ -206,6 +206,7 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   std::condition_variable states_changed_;
   std::list<std::shared_ptr<State>> states_;
   bool stopping_ = false;
+  bool watchdog_sleeps_ = false;  // until there is something to look after
   std::thread watchdog_;
 
   mutable std::mutex failure_mutex_;
