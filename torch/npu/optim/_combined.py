@@ -7,9 +7,10 @@ whatever their number. Tensors lie one behind the other at multiples of 64 bytes
 import weakref
 from collections.abc import Iterable, Sequence
 
+from torch.utils.weak import WeakIdKeyDictionary
+
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 __all__ = ["Combined", "Layout", "can_combine", "group_by_kind"]
 
