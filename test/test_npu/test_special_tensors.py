@@ -249,6 +249,17 @@ class ReadOnTheHostTest(TestCase):
 
 
 class KindsTest(TestCase):
+    def test_zeros_of_types_of_bits(self):
+        for dtype in (torch.float4_e2m1fn_x2, torch.float8_e8m0fnu, torch.bits8, torch.bits16, torch.uint4):
+            with self.subTest(dtype):
+                zeros = torch.zeros(3, 2, dtype=dtype, device=DEVICE)
+                self.assertEqual(zeros.dtype, dtype)
+                want = torch.zeros(3, 2, dtype=dtype).view(torch.uint8)
+                self.assertEqual(zeros.cpu().view(torch.uint8), want)
+                dirty = torch.full_like(want, 7, device=DEVICE).view(dtype)
+                self.assertEqual(dirty.zero_().cpu().view(torch.uint8), want)
+                self.assertEqual(torch.zeros_like(dirty).cpu().view(torch.uint8), want)
+
     def test_zero_tensor(self):
         x = torch.rand(3)
         for device in ("cpu", DEVICE):

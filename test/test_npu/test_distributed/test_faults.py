@@ -49,10 +49,6 @@ def other_operation(rank, size):
         told(lambda: dist.all_reduce(x), "ranks do not call the same", "BROADCAST", "ALLREDUCE", "operation 2")
 
 
-def dumps(rank, size):
-    other_operation(rank, size)
-
-
 def dies(rank, size):
     x = torch.ones(100_000, device="npu")
     dist.all_reduce(x)
@@ -173,7 +169,7 @@ class TestFaults(unittest.TestCase):
     def test_dump_is_read_by_upstreams_tool(self):
         with tempfile.TemporaryDirectory() as folder:
             env = {"TORCH_HCCL_TRACE_BUFFER_SIZE": "20", "TORCH_HCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/trace_"}
-            ranks.run(__file__, "dumps", 2, env=env)
+            ranks.run(__file__, "other_operation", 2, env=env)
             self.assertEqual(sorted(os.listdir(folder)), ["trace_0", "trace_1"])
             command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "trace_"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

@@ -70,19 +70,22 @@ class TestTransfer(unittest.TestCase):
         tc.synchronize()
 
     def test_the_whole_table(self):
-        """Whatever of torch.cuda the table has a counterpart for is that counterpart."""
+        """Whatever of torch.cuda and torch.backends the table has a counterpart for is that counterpart."""
         from torch.npu import _api_table as table
 
         torch.npu.init()
         checked = 0
         for row in table.NAMES.values():
-            if row.npu is None or row.is_module or row.kept or not row.cuda.startswith("torch.cuda."):
+            if row.npu is None or row.is_module or row.kept:
+                continue
+            if not row.cuda.startswith(("torch.cuda.", "torch.backends.")):
                 continue
             with self.subTest(row.cuda):
                 found, wanted = self.transfer._resolve(row.cuda), self.transfer._resolve(row.npu)
                 self.assertIs(found, wanted)
                 checked += 1
         self.assertGreater(checked, 115)
+        self.assertEqual(torch.backends.cuda.cufft_plan_cache[0].size, 0)
 
     def test_nothing_with_a_counterpart_is_left_out(self):
         """Functions and classes that torch.cuda and torch.npu both define, wherever they are, have a row."""
