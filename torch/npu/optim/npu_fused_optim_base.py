@@ -109,16 +109,8 @@ class _Pack:
         if self.alone or other is None or other is self.grads or not other.layout.is_as(self.layout):
             return False
         parts = zip(self.params, other.parts, strict=True)
-<<<<<<< HEAD
-        if other.flat.dtype is not self.grads.flat.dtype or any(
-            p.grad is not None and p.grad is not part for p, part in parts
-        ):
-||||||| b6ce0b8
-        if other.flat.dtype is not self.grads.flat.dtype or any(p.grad is not None and p.grad is not part for p, part in parts):
-=======
         taken = any(p.grad is not None and p.grad is not part for p, part in parts)
         if other.flat.dtype is not self.grads.flat.dtype or taken:
->>>>>>> find
             return False
         self.grads = other
         return True
