@@ -181,19 +181,27 @@ def to_markdown(content: dict) -> str:
         "An operator's level is that of its overloads that return new tensors, the worse one where one falls back;",
         "overloads of another level are named. Operators of other back ends, of sparse and nested layouts, and those",
         "that take only quantized tensors are left out. Dtypes: those that upstream's operator database ran on npu",
-        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case. On a card: whether the",
-        "samples of that database run natively where the device has those IR operators only that CANN documents;",
-        "`partly`: some dtypes or arguments run on the CPU (`ASCEND_SIM_OPERATORS=cann`, measured).",
+        "(`float`, `int`, `complex` stand for all of their kind); empty where it has no case.",
+    ]
+    # A column of its own once --measure-card has run.
+    on_card = any("card" in op for op in content["ops"].values())
+    if on_card:
+        lines += [
+            "On a card: whether that database's samples run natively where the device has only those IR operators that",
+            "CANN documents; `partly`: some dtypes or uses run on the CPU (measured, `ASCEND_SIM_OPERATORS=cann`).",
+        ]
+    lines += [
         "",
         "## aten operators",
         "",
-        "| operator | support | on a card | dtypes | overloads of another level |",
-        "| --- | --- | --- | --- | --- |",
+        f"| operator | support |{' on a card |' if on_card else ''} dtypes | overloads of another level |",
+        f"| --- | --- |{' --- |' if on_card else ''} --- | --- |",
     ]
     for name, op in content["ops"].items():
         others = ", ".join(f"{o}: {level}" for o, level in op["overloads"].items() if level != op["support"])
         dtypes = " ".join(op.get("dtypes", []))
-        lines.append(f"| `{name}` | {op['support']} | {op.get('card', '')} | {dtypes} | {others} |")
+        card = f" {op.get('card', '')} |" if on_card else ""
+        lines.append(f"| `{name}` | {op['support']} |{card} {dtypes} | {others} |")
     if content["npu_ops"]:
         lines += ["", "## Operators of npu only (`torch.npu_*`)", "", "| operator | support |", "| --- | --- |"]
         lines += [f"| `{name}` | {level} |" for name, level in content["npu_ops"].items()]
