@@ -125,8 +125,8 @@ class profile(_Settings, torch.profiler.profile):
         with_flops: bool = False,
         with_modules: bool = False,
     ) -> None:
-        r"""Refused: upstream's way to let a thread take part leaves the profiled thread's callbacks behind, so that later
-        profiles count everything twice.
+        r"""Refused: upstream's way to let a thread take part leaves the profiled thread's callbacks behind: later
+        profiles would count everything twice.
 
         Raises:
             RuntimeError: always; the text names what records all threads.
