@@ -102,7 +102,7 @@ class Slow(torch.utils.data.Dataset):
     def __getitem__(self, index):
         import time
 
-        time.sleep(0.01)
+        time.sleep(0.04)
         return torch.zeros(4)
 
 

@@ -17,7 +17,6 @@
 #include <c10/util/irange.h>
 #include <libkineto.h>
 #include <output_base.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/npu/Bindings.h>
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 
@@ -302,12 +301,6 @@ class Profiler final : public libkineto::IActivityProfiler {
 
 void bind_activities(pybind11::module_& m) {
   profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory([] { return std::make_unique<Profiler>(); });
-  // A thread that the profiled one has started takes part from here on, with that one's settings.
-  m.def("_npu_profileThread", [] {
-    TORCH_CHECK(autograd::profiler::isProfilerEnabledInMainThread(), "no profiler runs in the main thread");
-    autograd::profiler::enableProfilerInChildThread();
-  });
-  m.def("_npu_unprofileThread", [] { autograd::profiler::disableProfilerInChildThread(); });
   m.def("_npu_recordsActivities", &records_activities, pybind11::call_guard<pybind11::gil_scoped_release>());
 }
 

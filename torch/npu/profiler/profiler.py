@@ -125,27 +125,21 @@ class profile(_Settings, torch.profiler.profile):
         with_flops: bool = False,
         with_modules: bool = False,
     ) -> None:
-        r"""Record the operators of this thread, too, which the profiled one has started.
-
-        The arguments are the plug-in's; what is recorded is what the profiled thread's profiler was told to.
+        r"""Refused: upstream's way to let a thread take part leaves the profiled thread's callbacks behind: later
+        profiles would count everything twice.
 
         Raises:
-            RuntimeError: this thread is profiled already, or no profiler runs.
+            RuntimeError: always; the text names what records all threads.
         """
-        if getattr(_child, "profiled", False):
-            raise RuntimeError("enable_profiler_in_child_thread: this thread is profiled already")
-        torch._C._npu_profileThread()
-        _child.profiled = True
+        raise RuntimeError(
+            "enable_profiler_in_child_thread is not supported. To record the operators of all threads, use "
+            "torch.profiler.profile(experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True))"
+            "; what the npu does for other threads is recorded in any case"
+        )
 
     @staticmethod
     def disable_profiler_in_child_thread() -> None:
-        r"""End what :meth:`enable_profiler_in_child_thread` began; does nothing otherwise."""
-        if getattr(_child, "profiled", False):
-            _child.profiled = False
-            torch._C._npu_unprofileThread()
-
-
-_child = threading.local()
+        r"""Do nothing: no thread can have been enabled."""
 
 
 def _work_path() -> str:
