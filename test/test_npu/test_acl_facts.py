@@ -83,7 +83,7 @@ class TestHeaders(unittest.TestCase):
         versions = {"ACL_MAJOR_VERSION", "ACL_MINOR_VERSION", "ACL_PATCH_VERSION"}
         own = {
             name for name in declared if name.startswith("ACL_SIM_")
-        }  # of the simulator's functions, no card has them
+        }  # no card has these
         self.assertEqual(declared - versions - own, set(numbers()))
 
     def test_numbers_and_layouts(self):
