@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""From slow to fast with the profiler: ShuffleNet's channel shuffle, as docs/profiling.md walks through it.
+"""The guide's way from slow to fast, measured: ShuffleNet's channel shuffle, as docs/profiling.md walks through it.
 
 Profiles a training step of a small ShuffleNet, prints what the analysis finds, replaces the shuffle by an index_select
-(the same numbers), profiles again, and prints the gain. Traces and pages go to --output.
+(the same numbers), profiles again, and prints what changed, be it a gain or not. Traces and pages go to --output.
 """
 
 import argparse
