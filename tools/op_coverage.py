@@ -67,6 +67,14 @@ def generated_from() -> dict[str, str]:
     return source
 
 
+def runs_on_host(full: str) -> bool:
+    """Whether its npu kernel is one that takes the CPU (read_on_host() in Fallback.cpp)."""
+    import torch
+
+    lines = torch._C._dispatch_dump(full).splitlines()
+    return any(line.startswith("PrivateUse1:") and "/Fallback.cpp" in line for line in lines)
+
+
 def overload_levels() -> dict[str, str]:
     """Level of every aten overload that npu tensors can meet, e.g. ``{"add.Tensor": "native"}``."""
     import torch
@@ -78,7 +86,7 @@ def overload_levels() -> dict[str, str]:
     def level(name: str, chain: tuple = ()) -> str | None:
         full = f"aten::{name}"
         if has(full, "PrivateUse1"):
-            return "native"
+            return "fallback" if runs_on_host(full) else "native"
         if name in source and name not in chain:
             return level(source[name], (*chain, name))
         if any(has(full, key) for key in _COMPOSITE_KEYS):
