@@ -81,9 +81,7 @@ class TestHeaders(unittest.TestCase):
             declared |= set(re.findall(r"\bACL_\w+(?=\s*(?:=|,|}|\n\s*}))", text))
             declared |= set(re.findall(r"#define (ACL_\w+) ", text))
         versions = {"ACL_MAJOR_VERSION", "ACL_MINOR_VERSION", "ACL_PATCH_VERSION"}
-        own = {
-            name for name in declared if name.startswith("ACL_SIM_")
-        }  # no card has these
+        own = {name for name in declared if name.startswith("ACL_SIM_")}  # no card has these
         self.assertEqual(declared - versions - own, set(numbers()))
 
     def test_numbers_and_layouts(self):
