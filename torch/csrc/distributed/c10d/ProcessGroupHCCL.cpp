@@ -346,20 +346,24 @@ void ProcessGroupHCCL::watchdog() {
     // A last look: what failed just before the group goes is written down, too.
     const bool last = stopping_;
     if (last && states_.empty()) return;
-    auto states = std::exchange(states_, {});
-    lock.unlock();
-    try {
-      look_after(states);
-    } catch (const std::exception& error) {
-      // The stream's own error: whoever waits for the stream gets it, too.
-      fail_group(group_text() + ": " + error.what(), false);
-      states.clear();
-    }
-    lock.lock();
-    states_.splice(states_.begin(), states);
-    states_changed_.notify_all();
+    look_after_all(lock);
     if (last) return;
   }
+}
+
+void ProcessGroupHCCL::look_after_all(std::unique_lock<std::mutex>& lock) {
+  auto states = std::exchange(states_, {});
+  lock.unlock();
+  try {
+    look_after(states);
+  } catch (const std::exception& error) {
+    // The stream's own error: whoever waits for the stream gets it, too.
+    fail_group(group_text() + ": " + error.what(), false);
+    states.clear();
+  }
+  lock.lock();
+  states_.splice(states_.begin(), states);
+  states_changed_.notify_all();
 }
 
 void ProcessGroupHCCL::look_after(std::list<std::shared_ptr<State>>& states) {
@@ -444,6 +448,11 @@ void ProcessGroupHCCL::abort() {
 }
 
 void ProcessGroupHCCL::shutdown() {
+  {
+    // What has failed since the watchdog looked last is written down before the channels, which know of it, go.
+    std::unique_lock<std::mutex> lock(states_mutex_);
+    if (!states_.empty()) look_after_all(lock);
+  }
   std::map<std::string, std::shared_ptr<HCCLChannel>> channels;
   {
     const std::lock_guard<std::mutex> lock(channels_mutex_);

@@ -174,6 +174,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   c10::intrusive_ptr<WorkHCCL> run(Launch launch);
   void watch(std::shared_ptr<State> state);
   void watchdog();
+  // Looks after all that is under way; takes the lock of the states, and has it again at the end.
+  void look_after_all(std::unique_lock<std::mutex>& lock);
   void look_after(std::list<std::shared_ptr<State>>& states);
   void retire(State& state);
   void fail_group(const std::string& reason, bool timed_out);
