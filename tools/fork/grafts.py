@@ -6,7 +6,7 @@ A file of tools/fork/grafts/ holds the grafts of one subject, as TOML tables:
     file = "torch/_utils.py"      # in the wheel
     mode = "insert-after"         # or insert-before, replace
     reason = "why, in one line"
-    when = "USE_NPU"              # optional: a switch, "!SWITCH" or "always"; USE_NPU if left out
+    when = "USE_NPU"              # optional: switches, each S or "!S", which must all hold; or "always"; else USE_NPU
     anchor = '''...'''            # found exactly once in upstream's text, else the build fails
     text = '''...'''
 
@@ -43,7 +43,7 @@ class Graft:
         """Whether a build with these switches carries the graft."""
         if self.when == "always":
             return True
-        return not switches[self.when[1:]] if self.when.startswith("!") else switches[self.when]
+        return all(switches[name.lstrip("!")] != name.startswith("!") for name in self.when.split())
 
 
 def read(folder: Path = FOLDER) -> list[Graft]:
@@ -62,7 +62,7 @@ def read(folder: Path = FOLDER) -> list[Graft]:
                 raise BuildError(f"{source}: {error}") from error
             if graft.mode not in _MODES:
                 raise BuildError(f"{source}: mode {graft.mode!r} is none of {', '.join(_MODES)}")
-            if graft.when != "always" and graft.when.lstrip("!") not in OWN_SWITCHES:
+            if graft.when != "always" and any(name.lstrip("!") not in OWN_SWITCHES for name in graft.when.split()):
                 raise BuildError(f"{source}: when = {graft.when!r} is no switch of ours")
             if not graft.anchor.strip():
                 raise BuildError(f"{source}: the anchor is empty")
