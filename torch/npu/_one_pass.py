@@ -5,6 +5,7 @@ formula, but its intermediate results are not rounded to memory in between.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch._prims_common
 
@@ -50,7 +51,7 @@ def adam(
     if not _applies("FusedAdam", params, grads, exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if max_exp_avg_sqs else [])):
         return False
     torch._foreach_add_(steps, torch.tensor(1.0), alpha=1.0)  # they are on the host: a number would be wrapped for each
-    step = torch._fused_adamw_ if decoupled else torch._fused_adam_
+    step: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
     lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
     step(*lists, amsgrad=bool(max_exp_avg_sqs), maximize=maximize, **numbers)
     return True
@@ -65,5 +66,6 @@ def sgd(
         return False  # a first step: upstream makes the buffers
     if not _applies("FusedSgd", params, grads, *([known] if known else [])):
         return False
-    torch._fused_sgd_(params, grads, known, maximize=maximize, is_first_step=False, **numbers)
+    step: Any = torch._fused_sgd_
+    step(params, grads, known, maximize=maximize, is_first_step=False, **numbers)
     return True

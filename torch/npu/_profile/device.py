@@ -188,6 +188,7 @@ class profile:
                 torch.npu.synchronize()
         finally:
             handle, self._handle = self._handle, None
+            assert handle is not None, "the profile was not entered"
             torch._C._npu_stopProfile(handle)
         made = sorted(set(os.listdir(self.profiler_result_path)) - self._before)
         folders = [name for name in made if name.startswith("PROF_")]

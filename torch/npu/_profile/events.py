@@ -139,7 +139,7 @@ class Profile:
     @property
     def span(self) -> tuple[float, float]:
         r"""From the first thing that happened to the last."""
-        everything = [*self.tasks, *self.calls, *self.ops]
+        everything: list[Any] = [*self.tasks, *self.calls, *self.ops]
         if not everything:
             return 0.0, 0.0
         return min(event.start for event in everything), max(event.end for event in everything)

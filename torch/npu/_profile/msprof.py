@@ -66,8 +66,9 @@ def timeline(profile: Profile) -> dict[str, Any]:
             thread, at = issued[task.id]
             arrow("s", "AscendCL", thread, at, task.id, "HostToDevice")
             arrow("f", row, tid, task.start, task.id, "HostToDevice")
-        if (op := ranges.get(task.link)) is not None and task.id:
-            arrow("s", "MsprofTx", op.thread, op.start, task.id, "MsTx")
+        held = ranges.get(task.link)
+        if held is not None and task.id:
+            arrow("s", "MsprofTx", held.thread, held.start, task.id, "MsTx")
             arrow("f", row, tid, task.start, task.id, "MsTx")
     return {"traceEvents": events, "displayTimeUnit": "ms", "baseTimeNanoseconds": profile.origin}
 

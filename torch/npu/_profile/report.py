@@ -69,7 +69,9 @@ def _totals(pairs: Any) -> list[dict[str, Any]]:
     groups: dict[str, list[float]] = defaultdict(list)
     for name, time in pairs:
         groups[name].append(time)
-    rows = [{"name": name, "count": len(times), "us": sum(times)} for name, times in groups.items()]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "count": len(times), "us": sum(times)} for name, times in groups.items()
+    ]
     whole = sum(row["us"] for row in rows) or 1.0
     for row in rows:
         row["share"] = row["us"] / whole
@@ -91,11 +93,7 @@ def _inside(stretches: list[tuple[float, float]], begin: float, end: float) -> f
 def _shares(context: Context, begin: float, end: float) -> dict[str, float]:
     r"""Where the time went: the device worked; it idled while the host waited for it; or while the host did others."""
     whole = max(end - begin, 1e-9)
-    waits = tables.merged(
-        call
-        for call in context.profile.calls
-        if call.name.startswith("aclrtSynchronize")  # type: ignore[misc]
-    )
+    waits = tables.merged(call for call in context.profile.calls if call.name.startswith("aclrtSynchronize"))
     busy = _inside(context.busy_stretches, begin, end)
     waited = _inside(waits, begin, end)
     both = tables.common(
@@ -155,7 +153,7 @@ def _memory(context: Context) -> dict[str, Any] | None:
         "peak_bytes": int(peak.get("Total Allocated", 0)),
         "reserved_bytes": int(peak.get("Total Reserved", 0)),
         "at": at[-1].name if at else "",
-        "holders": sorted(([name, size] for name, size in holders.items()), key=lambda row: -row[1])[:10],
+        "holders": [[name, size] for name, size in sorted(holders.items(), key=lambda row: -row[1])[:10]],
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .device import METRIC_COLUMNS
-from .events import HostOp, Profile, Task
+from .events import Call, HostOp, Profile, Task
 
 NOT_AVAILABLE = "N/A"
 
@@ -150,7 +150,7 @@ def absolute(profile: Profile, time: float) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def merged(tasks: Iterable[Task]) -> list[tuple[float, float]]:
+def merged(tasks: Iterable[Task] | Iterable[Call]) -> list[tuple[float, float]]:
     r"""The stretches in which at least one of the tasks runs."""
     stretches: list[tuple[float, float]] = []
     for start, end in sorted((task.start, task.end) for task in tasks):

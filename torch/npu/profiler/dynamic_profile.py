@@ -136,6 +136,10 @@ def _begin(config: dict[str, Any]) -> None:
     if active <= 0 or (config.get("is_rank") and rank not in config.get("rank_list", [])):
         return
     kinds = {"CPU": torch.profiler.ProfilerActivity.CPU, "NPU": torch.profiler.ProfilerActivity.PrivateUse1}
+    options: dict[str, Any] = {
+        name: bool(config.get(name, False))
+        for name in ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+    }
     wanted = {kinds[name] for name in config.get("activities", []) if name in kinds}
     _state.profiler = profile(
         activities=wanted or supported_activities(),
@@ -144,10 +148,7 @@ def _begin(config: dict[str, Any]) -> None:
             str(config.get("prof_dir", "./")), analyse_flag=bool(config.get("analyse", False))
         ),
         experimental_config=_experimental(config.get("experimental_config", {})),
-        **{
-            name: bool(config.get(name, False))
-            for name in ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
-        },
+        **options,
     )
     _state.left = active + warmup
     _state.profiler.start()

@@ -219,7 +219,7 @@ def _analyse(folder: Path) -> None:
 
     config = next(iter(sorted(folder.glob("profiler_info*.json"))), None)
     settings = json.loads(config.read_text())["config"]["experimental_config"] if config is not None else {}
-    results.write(folder, _METRICS.get(settings.get("_aic_metrics")))
+    results.write(folder, _METRICS.get(str(settings.get("_aic_metrics"))))
 
 
 def analyse(
