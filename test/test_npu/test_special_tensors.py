@@ -30,6 +30,8 @@ WRITTEN = {
     **dict.fromkeys(("cauchy", "exponential", "geometric", "log_normal", "uniform"), (0,)),
 }
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
+# Of upstream's operators a default run takes every third; NPU_SLOW_TESTS=1 all.
+OPERATORS = op_db if os.environ.get("NPU_SLOW_TESTS") == "1" else op_db[::3]
 
 
 def lazily(values):
@@ -86,7 +88,7 @@ class CopyOnWriteTest(TestCase):
     def test_operators(self):
         self.found, count = [], 0
         with op_checks.quiet():
-            for op, dtype in itertools.product(op_db, DTYPES):
+            for op, dtype in itertools.product(OPERATORS, DTYPES):
                 if not op.supports_dtype(dtype, "cpu") or "sparse" in op.name:
                     continue
                 grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
@@ -96,7 +98,7 @@ class CopyOnWriteTest(TestCase):
                     tensors = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor)]
                     if tensors and all(t.layout is torch.strided for t in tensors):
                         count += self.one(op, dtype, values, grad)
-        self.assertGreater(count, 1000)
+        self.assertGreater(count, 300)
         self.assertEqual(self.found, [])
 
     def test_writing(self):
