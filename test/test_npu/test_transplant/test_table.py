@@ -62,7 +62,8 @@ class TestTable(unittest.TestCase):
             self.skipTest("this torch has no npu")
         rows = [row for row in table.NAMES.values() if row.npu is None and row.cuda.startswith("torch.cuda.")]
         wrong = [row.cuda for row in rows if exists(row.cuda.replace(".cuda.", ".npu."))]
-        self.assertEqual(wrong, [])
+        # torch.npu.profiler is the plug-in's profiler, torch.cuda.profiler a switch of NVIDIA's tools.
+        self.assertEqual([name for name in wrong if name != "torch.cuda.profiler"], [])
 
     def test_every_name_with_a_counterpart_is_rewritten(self):
         for row in table.NAMES.values():
