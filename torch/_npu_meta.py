@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from torch._dispatch.python import enable_python_dispatcher
 from torch._prims_common import (
     compute_elementwise_output_strides,
     get_computation_dtype,
@@ -158,9 +159,10 @@ def _pointwise(upstream: Callable) -> Callable:
     @functools.wraps(upstream)
     def meta(*args, **kwargs):
         operands = [t for t in args if isinstance(t, torch.Tensor) and t.dim()]
-        if len(operands) < 2 or all(is_non_overlapping_and_dense_or_false(t) for t in operands):
-            return upstream(*args, **kwargs)
-        return anew(*args, **kwargs)
+        known = len(operands) < 2 or all(is_non_overlapping_and_dense_or_false(t) for t in operands)
+        # Without Python's dispatcher an operand cannot be expanded to a size that is a symbol.
+        with enable_python_dispatcher():
+            return (upstream if known else anew)(*args, **kwargs)
 
     return meta
 

@@ -1,5 +1,6 @@
 #include "core/ledger.h"
 
+#include "core/environment.h"
 #include "core/error.h"
 
 #include <dirent.h>
@@ -32,7 +33,7 @@ constexpr int kPatience = 10;  // seconds that another process may hold a lock
 
 // A name for what the processes have in common, equal in all builds of this library.
 std::string name_of(int device, size_t bound) {
-  const char* host = std::getenv("ASCEND_SIM_HOST");
+  const char* host = environment("ASCEND_SIM_HOST");
   std::string text = format("1/%u/%d/%zu/", ::geteuid(), device, bound) + (host ? host : "");
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
     struct stat facts{};
