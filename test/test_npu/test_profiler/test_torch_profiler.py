@@ -31,6 +31,13 @@ def exported(prof) -> list[dict]:
             return json.load(file)["traceEvents"]
 
 
+def in_process(script: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs a script in a process and a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, env = [sys.executable, "-c", script], os.environ | environment
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+
+
 class TestActivities(TestCase):
     def test_npu_is_an_activity(self):
         self.assertEqual(ProfilerActivity.NPU, ProfilerActivity.PrivateUse1)
@@ -235,11 +242,7 @@ class TestActivities(TestCase):
             "events = json.load(open('trace.json'))['traceEvents']\n"
             "print([e['name'] for e in events if e.get('args', {}).get('failed')])\n"
         )
-        with tempfile.TemporaryDirectory() as folder:
-            environment = dict(os.environ, ASCEND_SIM_FAULT="Adds:error@1,Add:error@1")
-            done = subprocess.run(
-                [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-            )
+        done = in_process(script, ASCEND_SIM_FAULT="Adds:error@1,Add:error@1")
         lines = done.stdout.splitlines()
         self.assertEqual(lines[0], "raised True", done.stderr)
         self.assertIn("Add", lines[1])
@@ -265,11 +268,7 @@ class TestActivities(TestCase):
             "ops = {e['args']['External id']: e['name'] for e in events if e.get('cat') == 'cpu_op'}\n"
             "print([ops.get(e['args'].get('External id')) for e in events if e.get('cat') == 'kernel'])\n"
         )
-        with tempfile.TemporaryDirectory() as folder:
-            environment = dict(os.environ, TASK_QUEUE_ENABLE="2")
-            done = subprocess.run(
-                [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-            )
+        done = in_process(script, TASK_QUEUE_ENABLE="2")
         self.assertEqual(done.stdout.strip(), str(["aten::mm"] * 3), done.stderr)
 
 

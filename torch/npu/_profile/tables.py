@@ -11,6 +11,19 @@ from .events import Call, HostOp, Profile, Task
 
 NOT_AVAILABLE = "N/A"
 
+# How an operator was launched and with what: the end of its row in both tables.
+_LAUNCH_COLUMNS = (
+    "Block Dim",
+    "Mix Block Dim",
+    "HF32 Eligible",
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Output Formats",
+    "Context ID",
+)
 KERNEL_COLUMNS = (
     "Step Id",
     "Device_id",
@@ -24,16 +37,7 @@ KERNEL_COLUMNS = (
     "Start Time(us)",
     "Duration(us)",
     "Wait Time(us)",
-    "Block Dim",
-    "Mix Block Dim",
-    "HF32 Eligible",
-    "Input Shapes",
-    "Input Data Types",
-    "Input Formats",
-    "Output Shapes",
-    "Output Data Types",
-    "Output Formats",
-    "Context ID",
+    *_LAUNCH_COLUMNS,
 )
 SUMMARY_COLUMNS = (
     "Device_id",
@@ -47,16 +51,7 @@ SUMMARY_COLUMNS = (
     "Task Start Time(us)",
     "Task Duration(us)",
     "Task Wait Time(us)",
-    "Block Dim",
-    "Mix Block Dim",
-    "HF32 Eligible",
-    "Input Shapes",
-    "Input Data Types",
-    "Input Formats",
-    "Output Shapes",
-    "Output Data Types",
-    "Output Formats",
-    "Context ID",
+    *_LAUNCH_COLUMNS,
 )
 OP_STATISTIC_COLUMNS = (
     "Device_id",

@@ -108,7 +108,7 @@ class profile(_Settings, torch.profiler.profile):
         super().__init__(
             activities=activities or supported_activities(),
             schedule=schedule,
-            on_trace_ready=on_trace_ready or tensorboard_trace_handler(_work_path(), analyse_flag=False),
+            on_trace_ready=on_trace_ready or tensorboard_trace_handler(analyse_flag=False),
             record_shapes=record_shapes,
             profile_memory=profile_memory,
             with_stack=with_stack,
