@@ -83,10 +83,14 @@ class TestProfiler(TestCase):
     def test_children_never_exceed_their_parent(self):
         with profile(use_npu=True) as prof, torch.autograd.profiler.record_function("outer"):
             step("npu")
-        own = sum(event.self_device_time_total for event in prof.key_averages())
+        # A task's time stands in its operator's row and in one of its own, as on CUDA, and gradients are computed by
+        # another thread: the operators of this one are outer's children.
+        cpu = [event for event in prof.function_events if event.device_type == torch.autograd.DeviceType.CPU]
+        (parent,) = (event for event in cpu if event.name == "outer")
+        own = sum(event.self_device_time_total for event in cpu if event.thread == parent.thread)
         outer = self.rows(prof)["outer"].device_time_total
         self.assertGreater(outer, 0)
-        self.assertLess(abs(own - outer), 0.5 * outer + 1000)
+        self.assertLess(abs(own - outer), 1e-3 * outer)
 
     def test_trace_is_chrome_json(self):
         with tempfile.TemporaryDirectory() as folder:
