@@ -40,7 +40,6 @@ constexpr auto kWaiterSpin = std::chrono::milliseconds(1);
 // How often waits look whether the process ends or the stream is aborted.
 constexpr auto kSlice = std::chrono::milliseconds(20);
 
-std::atomic<int> active_workers{0};  // run tasks
 std::atomic<int> awake_workers{0};   // run tasks, or look out for some
 std::atomic<uint32_t> next_number{0};
 std::atomic<uint32_t> op_execute_timeout{600};
@@ -324,7 +323,6 @@ void Stream::run_tiny(uint64_t last) {
 }
 
 void Stream::run_all() {
-  active_workers.fetch_add(1, std::memory_order_relaxed);
   for (uint64_t id = completed_.load(std::memory_order_relaxed) + 1; !exiting(); ++id) {
     if (!ring_.has(id)) {
       if (id > last_submitted()) break;
@@ -340,7 +338,6 @@ void Stream::run_all() {
     }
     complete(id);
   }
-  active_workers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool Stream::wait(uint64_t id, int64_t timeout_ms) {
@@ -456,11 +453,9 @@ void copy_now(void* to, const void* from, size_t bytes) {
   }
 }
 
-void set_team_for_task() {
-  const int active = active_workers.load(std::memory_order_relaxed);
-  const int team = host_team.load(std::memory_order_relaxed);
-  set_team(active > 1 ? (team / active > 1 ? team / active : 1) : team);
-}
+// The same for every stream, however many compute at once: some kernels round differently with fewer threads, and then
+// results would depend on chance.
+void set_team_for_task() { set_team(host_team.load(std::memory_order_relaxed)); }
 
 // ---- errors
 

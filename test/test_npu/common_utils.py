@@ -4,6 +4,7 @@ Importing this module selects the NPU that the tests run on: ``npu:0``, or the o
 """
 
 import collections.abc
+import contextlib
 import os
 import subprocess
 import sys
@@ -25,6 +26,23 @@ def to_numpy(value) -> np.ndarray:
         value = value.detach().cpu().resolve_conj().resolve_neg()
         return value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()
     return np.asarray(value)
+
+
+@contextlib.contextmanager
+def hf32_switches(matmul: bool | None = None, conv: bool | None = None):
+    """Inside, the HF32 switches that are given have these values; afterwards both are what they were, set or not."""
+    switches = type(torch.npu.matmul)
+    allowed, was_set = dict(switches._allowed), dict(switches._was_set)
+    try:
+        if matmul is not None:
+            torch.npu.matmul.allow_hf32 = matmul
+        if conv is not None:
+            torch.npu.conv.allow_hf32 = conv
+        yield
+    finally:
+        switches._allowed.update(allowed)
+        switches._was_set.update(was_set)
+        switches._send()
 
 
 class TestCase(unittest.TestCase):

@@ -6,6 +6,7 @@ import unittest
 
 import numpy as np
 import torch.nn.functional as F
+from common_utils import hf32_switches
 
 import torch
 
@@ -27,13 +28,8 @@ def correlate(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
 
 
-@contextlib.contextmanager
 def allowed(matmul: bool = False, conv: bool = False):
-    torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32 = matmul, conv
-    try:
-        yield
-    finally:
-        torch.npu.matmul.allow_hf32 = torch.npu.conv.allow_hf32 = False
+    return hf32_switches(matmul, conv)
 
 
 @contextlib.contextmanager
@@ -54,8 +50,8 @@ def npu(values: np.ndarray) -> torch.Tensor:
 
 
 class TestHf32(unittest.TestCase):
-    def tearDown(self):
-        torch.npu.matmul.allow_hf32 = torch.npu.conv.allow_hf32 = False
+    def setUp(self):
+        self.enterContext(hf32_switches())
 
     def assert_is(self, result: torch.Tensor, rounded: np.ndarray, exact: np.ndarray) -> None:
         """`result` is the product of rounded operands, and not that of exact ones."""

@@ -15,8 +15,8 @@ class TestCounters(TestCase):
     def test_allocated_reserved_and_peaks(self):
         torch.npu.empty_cache()
         before = torch.npu.memory_allocated()
-        # More than lies cached between what other tests keep, so that it is a segment of its own.
-        size = torch.npu.memory_reserved() - before + 8 * MIB
+        # More than lies cached between what other tests keep, so that it is a segment of its own: whole 2 MiB.
+        size = (torch.npu.memory_reserved() - before + 8 * MIB) // (2 * MIB) * (2 * MIB) + 2 * MIB
         torch.npu.reset_peak_memory_stats()
         first = torch.empty(size, dtype=torch.uint8, device="npu")
         self.assertEqual(torch.npu.memory_allocated(), before + size)

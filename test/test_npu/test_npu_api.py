@@ -5,7 +5,7 @@ import tempfile
 import threading
 import unittest.mock
 
-from common_utils import TestCase, run_in_process, run_tests
+from common_utils import TestCase, hf32_switches, run_in_process, run_tests
 
 import torch
 
@@ -284,7 +284,7 @@ class TestOptions(TestCase):
     def test_hf32(self):
         for switch, default in ((torch.npu.matmul, False), (torch.npu.conv, True)):
             self.assertIs(switch.allow_hf32, default)
-            try:
+            with hf32_switches():
                 switch.allow_hf32 = not default
                 self.assertIs(switch.allow_hf32, not default)
                 x = torch.randn(40, 40)
@@ -292,8 +292,6 @@ class TestOptions(TestCase):
                 self.assertEqual(x.npu() @ x.npu(), x @ x, prec=0.05 if torch.npu.matmul.allow_hf32 else 1e-4)
                 with self.assertRaisesRegex(TypeError, "allow_hf32 is a bool"):
                     switch.allow_hf32 = 1
-            finally:
-                switch.allow_hf32 = default
 
     def test_graph_mode_gives_the_same_results(self):
         with self.assertRaises(RuntimeError):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch.nn.functional as F
 from acl_library import Library
+from common_utils import hf32_switches
 
 import torch
 
@@ -73,10 +74,13 @@ def rounding(kind: str = "mm") -> int:
 
 
 class TestTable(OptionsTest):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(hf32_switches())
+
     def tearDown(self):
         torch.npu.set_option({"ACL_OP_SELECT_IMPL_MODE": "high_precision"})
         torch.npu.set_option({"ACL_PRECISION_MODE": "must_keep_origin_dtype"})
-        torch.npu.matmul.allow_hf32 = torch.npu.conv.allow_hf32 = False
 
     def test_select_impl_mode_and_type_list(self):
         out = self.run_python(

@@ -1,5 +1,6 @@
 """What the other ranks are told when one dies, hangs, or calls something else; and wrong use."""
 
+import concurrent.futures
 import glob
 import os
 import subprocess
@@ -97,6 +98,33 @@ def in_flight(rank, size):
     assert torch.ones(2, device="npu").sum().item() == 2
 
 
+def destroyed_in_flight(rank, size):
+    """Groups are destroyed while their operations are queued behind a busy device: they finish or fail, none is lost."""
+    for _ in range(5):
+        group = dist.new_group()
+        x = torch.full((300_000,), float(rank + 1), device="npu")
+        torch.npu._sleep(20_000_000)
+        works = [dist.all_reduce(x, group=group, async_op=True) for _ in range(4)]
+        dist.destroy_process_group(group)
+        del works
+        torch.npu.synchronize()
+        assert x.eq(3.0 * size**3).all().item(), x[:3]
+    x = torch.ones(300_000, device="npu")
+    torch.npu._sleep(20_000_000)
+    dist.all_reduce(x, async_op=True)
+    dist.destroy_process_group()
+    assert x.eq(size).all().item()
+
+
+def counts_for_itself(rank, size, job):
+    """What one of two jobs of the same program computes."""
+    x = torch.empty(50_000, device="npu")
+    for step in range(60):
+        x.fill_(job + step)
+        dist.all_reduce(x)
+        assert x.eq(size * (job + step)).all().item(), (job, step, x[:3])
+
+
 def shows_its_exception(rank, size):
     dist.all_reduce(torch.ones(1, device="npu"))
     torch.npu.synchronize()
@@ -158,6 +186,15 @@ class TestFaults(unittest.TestCase):
 
     def test_group_is_aborted_with_an_operation_under_way(self):
         ranks.run(__file__, "in_flight", 2)
+
+    def test_groups_are_destroyed_with_operations_under_way(self):
+        ranks.run(__file__, "destroyed_in_flight", 2)
+
+    def test_two_jobs_side_by_side(self):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(ranks.run, __file__, "counts_for_itself", 2, 1000 * job) for job in range(2)]
+            for job in jobs:
+                job.result()
 
     def test_exception_of_a_rank_is_shown(self):
         with self.assertRaises(ranks.RankError) as caught:
