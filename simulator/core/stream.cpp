@@ -40,7 +40,7 @@ constexpr auto kWaiterSpin = std::chrono::milliseconds(1);
 // How often waits look whether the process ends or the stream is aborted.
 constexpr auto kSlice = std::chrono::milliseconds(20);
 
-std::atomic<int> awake_workers{0};   // run tasks, or look out for some
+std::atomic<int> awake_workers{0};  // run tasks, or look out for some
 std::atomic<uint32_t> next_number{0};
 std::atomic<uint32_t> op_execute_timeout{600};
 std::atomic<uint32_t> op_wait_timeout{0};
@@ -120,7 +120,8 @@ void run_copy(CopyWork& copy) {
 
 bool Stream::caller_may_run(const Task& task) const {
   return task.tiny || (task.modest && machine_is_busy()) ||
-         (task.kind == TaskKind::Wait && task.event.event->complete(task.event.generation));
+         (task.kind == TaskKind::Wait && task.event.event->complete(task.event.generation)) ||
+         (task.kind == TaskKind::External && task.external.ready && task.external.ready(task.external.data));
 }
 
 // Note [Streaks]

@@ -70,6 +70,7 @@ struct CallbackWork {
 struct ExternalWork {
   const char* name;
   aclsimFunction run;
+  aclsimReady ready;  // may be null
   void* data;
   OpFault fault;
   float fault_scale;

@@ -41,14 +41,15 @@ aclsimMemory describe(const Device& on, const void* pointer) {
 
 }  // namespace
 
-aclError aclsimLaunch(const char* name, aclsimFunction run, void* data, aclrtStream handle) {
+aclError aclsimLaunch(const char* name, aclsimFunction run, aclsimReady ready, void* data, aclrtStream handle) {
   if (!name || !run) throw Error(ACL_ERROR_INVALID_PARAM, "the name or the function is null");
   Stream& stream = submit_stream_of(handle);
   OpLaunch launch{};
   const bool lost = inject_into_launch(name, launch, *stream.device);
   Task task{};
   task.kind = TaskKind::External;
-  task.external = {name, run, data, lost ? OpFault::Error : launch.fault, launch.fault_scale};
+  const OpFault fault = lost ? OpFault::Error : launch.fault;
+  task.external = {name, run, fault == OpFault::None ? ready : nullptr, data, fault, launch.fault_scale};
   stream.submit(task);
   return ACL_SUCCESS;
 }

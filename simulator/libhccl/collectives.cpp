@@ -25,17 +25,47 @@ namespace {
 
 constexpr uint64_t kRound = uint64_t{1} << 20;  // bytes of a slice in one round between hosts
 
+// What of this rank's input goes into the post, if the others' does, too.
+uint64_t payload_bytes(const Operation& operation) {
+  const uint64_t ranks = operation.comm->size(), bytes = operation.count * operation.element();
+  switch (operation.kind) {
+    case Kind::AllReduce:
+    case Kind::Reduce:
+      // One rank adds all of what is in the posts, but a slice of what is not: more ranks, sooner.
+      return ranks * bytes <= 2 * kPayload ? bytes : UINT64_MAX;
+    case Kind::AllGather:
+    case Kind::Broadcast:
+      return bytes;
+    case Kind::ReduceScatter:
+    case Kind::Scatter:
+    case Kind::AlltoAll:
+      return bytes * ranks;
+    case Kind::Barrier:
+      return 0;
+    default:
+      return UINT64_MAX;  // not the same on all ranks
+  }
+}
+
 class Collective {
  public:
   explicit Collective(Operation& operation)
-      : operation_(operation), comm_(*operation.comm), n_(comm_.size()), me_(comm_.rank()) {}
+      : operation_(operation),
+        comm_(*operation.comm),
+        n_(comm_.size()),
+        me_(comm_.rank()),
+        element_(operation.element()),
+        small_(comm_.remote_ranks().empty() && payload_bytes(operation) <= kPayload) {}
+
+  bool begin() {
+    if (!small_) return false;
+    if (!operation_.posted) post();
+    return comm_.others_have_arrived();
+  }
 
   void run() {
-    operation_.number = comm_.next_number();
+    if (!operation_.posted) post();
     parity_ = operation_.number % 2;
-    element_ = operation_.element();
-    prepare_memory();
-    post();
     meet();
     compare();
     if (small_) {
@@ -67,29 +97,10 @@ class Collective {
       throw Error(HCCL_E_MEMORY, "memory of the operation was freed before it ran");
   }
 
-  // What of this rank's input goes into the post, if the others' does, too.
-  uint64_t payload_bytes() const {
-    const uint64_t bytes = operation_.count * element_;
-    switch (operation_.kind) {
-      case Kind::AllReduce:
-      case Kind::Reduce:
-        // One rank adds all of what is in the posts, but a slice of what is not: more ranks, sooner.
-        return n_ * bytes <= 2 * kPayload ? bytes : UINT64_MAX;
-      case Kind::AllGather:
-      case Kind::Broadcast:
-        return bytes;
-      case Kind::ReduceScatter:
-      case Kind::Scatter:
-      case Kind::AlltoAll:
-        return bytes * n_;
-      case Kind::Barrier:
-        return 0;
-      default:
-        return UINT64_MAX;  // not the same on all ranks
-    }
-  }
-
   void post() {
+    prepare_memory();
+    operation_.number = comm_.next_number();
+    parity_ = operation_.number % 2;
     Slot& slot = comm_.own_slot();
     Post& mine = slot.posts[parity_];
     mine.number = operation_.number;
@@ -103,7 +114,6 @@ class Collective {
     mine.failed = 0;
     std::strncpy(mine.note, operation_.note.c_str(), kNote - 1);
     mine.note[kNote - 1] = '\0';
-    small_ = comm_.remote_ranks().empty() && payload_bytes() <= kPayload;
     if (small_ && operation_.send.bytes > 0)
       std::memcpy(slot.payloads[parity_], operation_.send.data, operation_.send.bytes);
     if (operation_.kind == Kind::AlltoAllV) {
@@ -113,6 +123,7 @@ class Collective {
     if (small_) slot.left.store(operation_.number, std::memory_order_release);
     slot.arrived.store(operation_.number, std::memory_order_release);
     slot.ring();
+    operation_.posted = true;
   }
 
   void meet() {
@@ -420,13 +431,15 @@ class Collective {
   Comm& comm_;
   const uint32_t n_, me_;
   size_t parity_ = 0;
-  uint64_t element_ = 1;
-  bool small_ = false;
+  const uint64_t element_;
+  const bool small_;
   std::map<uint32_t, Post> remote_posts_;
   std::vector<char> staging_;
 };
 
 }  // namespace
+
+bool begin_collective(Operation& operation) { return Collective(operation).begin(); }
 
 void run_collective(Operation& operation) { Collective(operation).run(); }
 

@@ -203,7 +203,7 @@ void Comm::launch(std::unique_ptr<Operation> operation, aclrtStream stream) {
   }
   operation->comm = shared_from_this();
   Operation* data = operation.release();
-  if (aclsimLaunch(kind_name(data->kind), &run_operation, data, stream) == ACL_SUCCESS) return;
+  if (aclsimLaunch(kind_name(data->kind), &run_operation, &begin_operation, data, stream) == ACL_SUCCESS) return;
   operation.reset(data);
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -221,6 +221,17 @@ void Comm::take_turn(uint64_t order, const aclsimTask* task) {
     if (aclsimMustStop(task)) throw Stopped{};
   }
   if (failed_.load()) throw Error(failure_code_, failure_reason_);
+}
+
+bool Comm::has_turn(uint64_t order) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return finished_ + 1 == order && !failed_.load();
+}
+
+bool Comm::others_have_arrived() const {
+  return remote_ranks_.empty() && std::all_of(local_ranks_.begin(), local_ranks_.end(), [this](uint32_t rank) {
+           return rank == rank_ || peers_[rank].slot->arrived.load(std::memory_order_acquire) >= number_;
+         });
 }
 
 void Comm::end_turn() {

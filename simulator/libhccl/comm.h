@@ -73,6 +73,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const std::vector<uint32_t>& local_ranks() const { return local_ranks_; }    // this one among them, ascending
   const std::vector<uint32_t>& remote_ranks() const { return remote_ranks_; }  // ascending
   uint64_t next_number() { return ++number_; }
+  // Whether operation `order` is the next to run; only then may it ask the following.
+  bool has_turn(uint64_t order) const;
+  // Whether all ranks but this one have posted the collective that has the last number.
+  bool others_have_arrived() const;
   bool crowded() const { return crowded_; }
   // Whether the wait is to end: throws what ended it. `deadline` is of the operation.
   void check(const aclsimTask* task, Deadline deadline, const Operation& operation);

@@ -72,6 +72,15 @@ Range range_of(const void* pointer, uint64_t bytes, const char* what) {
   return range;
 }
 
+int32_t begin_operation(void* data) {
+  auto& operation = *static_cast<Operation*>(data);
+  try {
+    return !point_to_point(operation.kind) && operation.comm->has_turn(operation.order) && begin_collective(operation);
+  } catch (const std::exception&) {
+    return 0;  // run_operation meets it again, and has somewhere to report it
+  }
+}
+
 aclError run_operation(void* data, const aclsimTask* task, char* reason, size_t length) {
   const std::unique_ptr<Operation> operation(static_cast<Operation*>(data));
   Comm& comm = *operation->comm;

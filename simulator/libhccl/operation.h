@@ -47,6 +47,7 @@ struct Operation {
   std::string note;
 
   uint64_t number = 0;  // among the collectives of all ranks, given when it runs
+  bool posted = false;  // for ranks of this host to see
   bool met = false;     // peers on other hosts have this rank's post
   Deadline deadline;
   const aclsimTask* task = nullptr;
@@ -62,7 +63,12 @@ std::string describe(const Post& post);
 void run_collective(Operation& operation);
 void run_point_to_point(Operation& operation);
 
+// Posts a collective whose turn it is, if all that ranks of one host give to it fits into their posts, so that meeting
+// once is enough. Returns whether the others have posted it, too.
+bool begin_collective(Operation& operation);
+
 // What aclsimLaunch calls.
 aclError run_operation(void* data, const aclsimTask* task, char* reason, size_t length);
+int32_t begin_operation(void* data);
 
 }  // namespace hccl_sim

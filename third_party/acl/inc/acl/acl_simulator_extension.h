@@ -11,9 +11,14 @@ typedef struct aclsimTask {
   float scale;
 } aclsimTask;
 
-// Runs on the stream's thread. A failure is returned with its reason, which marks the stream. With a null task it
+// Runs on the stream's thread, or on the submitting one, see aclsimReady. A failure is returned with its reason, which marks the stream. With a null task it
 // only frees `data`; each launch ends in exactly one call.
 typedef aclError (*aclsimFunction)(void* data, const aclsimTask* task, char* reason, size_t length);
+
+// Called, perhaps several times, by threads of the host when all that is before the work on its stream is done. It may
+// begin the work as far as that takes no waiting, and returns whether aclsimFunction would not wait either: then the
+// host's thread calls that, too, which spares waking another.
+typedef int32_t (*aclsimReady)(void* data);
 
 // Where a range of device memory lies.
 typedef struct aclsimMemory {

@@ -49,15 +49,16 @@ class HCCLChannel {
   c10::DeviceIndex device() const { return stream_.device_index(); }
   int rank() const { return rank_; }
 
-  // Calls HCCL for the communicator, with the stream's handle, in the order of the host's other launches.
+  // Calls HCCL for the communicator on the current stream, in the order of the host's other launches.
   template <class F>
   void call(const char* name, F function) const {
-    c10::npu::launch(stream_, name, [name, function, comm = comm_](aclrtStream stream) mutable -> aclError {
-      const HcclResult code = function(comm, stream);
-      if (C10_LIKELY(code == HCCL_SUCCESS)) return ACL_SUCCESS;
-      hccl_check(code, name);
-      return ACL_ERROR_INTERNAL_ERROR;
-    });
+    c10::npu::launch(c10::npu::getCurrentNPUStream(device()), name,
+                     [name, function, comm = comm_](aclrtStream stream) mutable -> aclError {
+                       const HcclResult code = function(comm, stream);
+                       if (C10_LIKELY(code == HCCL_SUCCESS)) return ACL_SUCCESS;
+                       hccl_check(code, name);
+                       return ACL_ERROR_INTERNAL_ERROR;
+                     });
   }
 
   // The text that errors of the next operation show, where the library takes one.

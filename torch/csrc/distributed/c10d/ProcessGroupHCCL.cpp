@@ -82,7 +82,8 @@ void ProcessGroupHCCL::WorkHCCL::raise_failure() const {
 
 void ProcessGroupHCCL::WorkHCCL::synchronize() {
   raise_failure();
-  state_->end.block(c10::npu::getCurrentNPUStream(state_->device));
+  const c10::npu::NPUStream current = c10::npu::getCurrentNPUStream(state_->device);
+  if (!state_->stream || *state_->stream != current) state_->end.block(current);
 }
 
 bool ProcessGroupHCCL::WorkHCCL::wait(std::chrono::milliseconds timeout) {
@@ -238,10 +239,19 @@ c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch laun
   work->host_waits_ = blocking_wait_;
   work->outputs_ = launch.outputs;
 
-  const c10::npu::NPUStream& stream = channel->stream();
-  c10::npu::NPUEvent ready;
-  ready.record(c10::npu::getCurrentNPUStream(device.index()));
-  ready.block(stream);
+  const c10::npu::NPUStream current = c10::npu::getCurrentNPUStream(device.index());
+  const bool async = launch.async || batch_.active;
+  const c10::npu::NPUStream stream = async ? channel->stream() : current;
+  if (async) {
+    c10::npu::NPUEvent ready;
+    ready.record(current);
+    ready.block(stream);
+  }
+  state->stream = stream;
+  if (!launch.channel) {
+    const std::shared_ptr<State> before = std::exchange(last_, state);
+    if (before && *before->stream != stream) before->end.block(stream);
+  }
   {
     const c10::npu::NPUStreamGuard on_stream(stream.unwrap());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -253,7 +263,7 @@ c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch laun
     launch.body(*channel);
     for (const Tensors* tensors : {&launch.inputs, &launch.outputs}) {
       for (const at::Tensor& t : *tensors)
-        c10::npu::NPUCachingAllocator::recordStream(at::native::npu::allocation_of(t), stream);
+        if (async) c10::npu::NPUCachingAllocator::recordStream(at::native::npu::allocation_of(t), stream);
     }
     state->end.record(stream);
     work->future_ = c10::make_intrusive<at::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),

@@ -2,10 +2,12 @@
 // The back end "hccl" of torch.distributed: collectives of npu tensors.
 //
 // Note [Order of collectives]
-// Each group has a communicator and a stream of its own. A collective is ordered behind what the current stream has
-// done so far (an event), runs on the group's stream, and records an event. Work::wait lets the stream that is current
-// then wait for that event; the host goes on. The tensors' memory is marked as used by the group's stream, so that it
-// is not handed out again before the collective has run. All of it is put on streams in the order of the calls.
+// Each group has a communicator and a stream of its own. An asynchronous collective is ordered behind what the current
+// stream has done so far (an event), runs on the group's stream, and records an event. Work::wait lets the stream that
+// is current then wait for that event; the host goes on. The tensors' memory is marked as used by the group's stream,
+// so that it is not handed out again before the collective has run. What is not asynchronous (async_op=False) runs on
+// the current stream itself, as any operator: no other stream has to be woken and waited for. Either begins behind the
+// collective before it, whose stream may be another. All of it is put on streams in the order of the calls.
 //
 // Note [Failed groups]
 // A watchdog thread looks after the collectives under way. When one fails, or is not done within its time-out, it ends
@@ -56,6 +58,7 @@ class TORCH_API ProcessGroupHCCL : public Backend {
     std::chrono::milliseconds timeout{};
     Clock::time_point started = Clock::now();
     c10::npu::NPUEvent begin{true}, end{true};
+    std::optional<c10::npu::NPUStream> stream;  // on which it runs
     std::vector<std::shared_ptr<HCCLChannel>> channels;
     std::optional<size_t> record;  // in the flight recorder
 
@@ -166,6 +169,7 @@ class TORCH_API ProcessGroupHCCL : public Backend {
     std::string more = "";                           // further words for errors
     std::shared_ptr<HCCLChannel> channel = nullptr;  // the group's own, unless given
     bool message = false;                            // between two ranks: counted apart
+    bool async = true;                               // false: on the current stream
   };
 
   std::shared_ptr<HCCLChannel> channel_of(c10::Device device);
@@ -193,6 +197,7 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   std::mutex channels_mutex_;
   std::map<std::string, std::shared_ptr<HCCLChannel>> channels_;
   std::optional<c10::Device> device_;
+  std::shared_ptr<State> last_;  // the last that was put on a stream, but for messages
 
   // Between startCoalescing and endCoalescing; of the thread that calls them.
   struct Batch {
