@@ -1,6 +1,7 @@
 """Every collective of the hccl back end, every dtype and reduction, compared with what all ranks' inputs give."""
 
 import os
+import random
 import unittest
 
 import ranks
@@ -264,6 +265,34 @@ def groups(rank, size):
     same(z, torch.full((300_000,), 100.0 * size), "order of streams")
 
 
+def streams(rank, size):
+    """On the current stream, on the group's and on a third in turn, large and small, behind a busy device: the order
+    of the calls is that of the collectives, whoever's stream is late."""
+    generator, side = random.Random(7), torch.npu.Stream()
+    results = []
+    for step in range(120):
+        numel, kind = generator.choice((5, 3000, 400_000)), generator.choice(("sync", "async", "side"))
+        if generator.random() < 0.1:
+            torch.npu._sleep(3_000_000)
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side if kind == "side" else torch.npu.current_stream()):
+            x = torch.full((numel,), float(step + rank), device="npu")
+            x = x * 2
+            results.append((step, x, dist.all_reduce(x, async_op=kind == "async")))
+        if kind == "side":
+            torch.npu.current_stream().wait_stream(side)
+    for step, x, work in results:
+        if work is not None:
+            work.wait()
+        assert x.eq(2.0 * (size * step + size * (size - 1) / 2)).all().item(), (step, x)
+    # What follows a collective on its own stream waits for nothing but the stream's order.
+    x = torch.ones(4, device="npu")
+    torch.npu._sleep(3_000_000)
+    dist.all_reduce(x)
+    x.mul_(3)
+    assert x.tolist() == [3 * size] * 4
+
+
 def as_of_a_graph(rank, size):
     """npu_hcom_allreduce, of a group by its name."""
     reduce = torch.ops.npu.npu_hcom_allreduce.out
@@ -346,6 +375,9 @@ class TestCollectives(unittest.TestCase):
 
     def test_groups(self):
         ranks.run(__file__, "groups", 4)
+
+    def test_streams(self):
+        ranks.run(__file__, "streams", 2)
 
     def test_npu_hcom_allreduce(self):
         ranks.run(__file__, "as_of_a_graph", 2)
