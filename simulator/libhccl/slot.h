@@ -6,9 +6,10 @@
 // posts what it is about to do under its number (Post, in the place of the number's parity), then raises `arrived`, and
 // waits until all have arrived: so each sees what each does before anybody touches data, and a mismatch is found on all
 // ranks. As nobody passes operation k + 1 before all have arrived there, nobody can still look at the post of k when k
-// + 2 is posted. What is small travels in the post itself, and needs no more. Otherwise ranks read and write each
-// other's device memory, and wait until all have raised `left` before their stream goes on. A change is followed by
-// ring(): whoever waits sleeps on `bell`.
+// + 2 is posted. What is small travels in the post itself, and needs no more; if the stream is idle the thread that
+// calls posts it, and where the others' posts are there finishes it: no other thread has to wake. Otherwise ranks read
+// and write each other's device memory, and wait until all have raised `left` before their stream goes on. A change is
+// followed by ring(): whoever waits sleeps on `bell`.
 
 #include <hccl/hccl_types.h>
 

@@ -99,7 +99,7 @@ def in_flight(rank, size):
 
 
 def destroyed_in_flight(rank, size):
-    """Groups are destroyed while their operations are queued behind a busy device: they finish or fail, none is lost."""
+    """Groups are destroyed while their operations are queued behind a busy device: none is lost."""
     for _ in range(5):
         group = dist.new_group()
         x = torch.full((300_000,), float(rank + 1), device="npu")

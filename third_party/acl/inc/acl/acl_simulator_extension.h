@@ -11,8 +11,8 @@ typedef struct aclsimTask {
   float scale;
 } aclsimTask;
 
-// Runs on the stream's thread, or on the submitting one, see aclsimReady. A failure is returned with its reason, which marks the stream. With a null task it
-// only frees `data`; each launch ends in exactly one call.
+// Runs on the stream's thread, or on the submitting one, see aclsimReady. A failure is returned with its reason, which
+// marks the stream. With a null task it only frees `data`; each launch ends in exactly one call.
 typedef aclError (*aclsimFunction)(void* data, const aclsimTask* task, char* reason, size_t length);
 
 // Called, perhaps several times, by threads of the host when all that is before the work on its stream is done. It may
