@@ -56,9 +56,23 @@ else:
         "transformer": "torch.nn.functional.scaled_dot_product_attention and torch.distributed.tensor",
     }
 
+    def _instead(name: str) -> ImportError:
+        return ImportError(f"apex.{name} needs CUDA kernels, which an npu does not have; use {_INSTEAD[name]}")
+
+    class _SaysWhatToUse:
+        """Answers `import apex.fp16_utils` and `from apex.fp16_utils import ...` as `apex.fp16_utils` is answered."""
+
+        @staticmethod
+        def find_spec(name: str, path=None, target=None) -> None:
+            package, _, part = name.partition(".")
+            if package == __name__ and part.partition(".")[0] in _INSTEAD:
+                raise _instead(part.partition(".")[0])
+
+    sys.meta_path.append(_SaysWhatToUse)
+
     def __getattr__(name: str):
         if name == "normalization":
             return importlib.import_module("apex.normalization")
         if name in _INSTEAD:
-            raise ImportError(f"apex.{name} needs CUDA kernels, which an npu does not have; use {_INSTEAD[name]}")
+            raise _instead(name)
         raise AttributeError(f"module 'apex' has no attribute '{name}'; on npu it has {', '.join(__all__)}")

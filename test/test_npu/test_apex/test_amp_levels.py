@@ -472,6 +472,7 @@ class TestMisuse(AmpCase):
             ({"opt_level": "O2", "patch_torch_functions": True}, RuntimeError, "opt_level='O1'"),
             ({"loss_scale": 0}, ValueError, "positive number"),
             ({"loss_scale": float("nan")}, ValueError, "positive number"),
+            ({"loss_scale": "big"}, ValueError, "positive number.*'big'"),
             ({"loss_scale": "often"}, ValueError, "often"),
             ({"cast_model_type": torch.int32}, ValueError, "torch.int32"),
             ({"num_losses": 0}, ValueError, "at least 1"),
@@ -517,6 +518,10 @@ class TestMisuse(AmpCase):
             ("from apex.normalization import FusedLayerNorm", "from torch.nn import LayerNorm"),
             ("from apex.optimizers import FusedSGD", "NpuFusedSGD"),
             ("import apex; apex.multi_tensor_apply", "CUDA kernels"),
+            ("from apex.multi_tensor_apply import multi_tensor_applier", "use torch._foreach"),
+            ("from apex.fp16_utils import FP16_Optimizer", "use apex.amp"),
+            ("import apex.transformer.parallel_state", "CUDA kernels"),
+            ("from apex.parallel import LARC", "NpuFusedLamb"),
         ):
             with self.assertRaisesRegex(ImportError, text):
                 exec(name)

@@ -119,11 +119,15 @@ class Properties:
             warn_or_err("With opt_level='O1' the model's own weights are fp32: leave master_weights out.")
         elif name == "loss_scale":
             if value != "dynamic":
-                value = float(value)
-                if value == -1.0:
+                try:
+                    number = float(value)
+                except (TypeError, ValueError):
+                    number = float("nan")
+                if number == -1.0:
                     return "dynamic"
-                if not 0.0 < value < float("inf"):
-                    raise ValueError(f"loss_scale is a positive number, 'dynamic', or -1 for dynamic; not {value}")
+                if not 0.0 < number < float("inf"):
+                    raise ValueError(f"loss_scale is a positive number, 'dynamic', or -1 for dynamic; not {value!r}")
+                return number
         elif name == "ddp_replica_count" and (not isinstance(value, int) or value < 1):
             raise ValueError(f"ddp_replica_count is a positive int, not {value!r}")
         return value

@@ -68,3 +68,9 @@ class DistributedDataParallel(nn.parallel.DistributedDataParallel):
                 "gradient_predivide_factor=1.0 are what it takes; register a communication hook for others"
             )
         super().__init__(module, find_unused_parameters=delay_allreduce)
+
+
+def __getattr__(name: str):
+    if name == "LARC":
+        raise ImportError("apex.parallel.LARC needs a CUDA kernel, which an npu does not have; use NpuFusedLamb")
+    raise AttributeError(f"module 'apex.parallel' has no attribute '{name}'; it has {', '.join(__all__)}")
