@@ -25,6 +25,9 @@ uint32_t describe_op(const Task& task, uint64_t* bytes) noexcept;
 void prepare_worker_thread();
 // Sets how many threads the calling worker's kernels may use.
 void set_team(int threads);
+// From now on teams take no more than this process's share of the cores, which `processes` divide among them. What
+// ASCEND_SIM_THREADS or OMP_NUM_THREADS say comes first.
+void share_cores(int processes);
 
 // Raw bytes of device memory (alias addresses) pass by the operators: what is stored there in another layout than the
 // host's is put right. before_raw_write is for a range that will be overwritten as a whole.

@@ -60,6 +60,8 @@ int32_t aclsimMustStop(const aclsimTask* task) {
   return stream->aborting() || stream->device->lost.load(std::memory_order_relaxed) ? 1 : 0;
 }
 
+void aclsimShareCores(int32_t processes) { share_cores(processes); }
+
 aclError aclsimFindMemory(const void* pointer, size_t size, aclsimMemory* memory) {
   if (!memory) throw Error(ACL_ERROR_INVALID_PARAM, "memory is null");
   *memory = describe(owner_of(pointer, size), pointer);

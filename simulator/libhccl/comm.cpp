@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -33,6 +34,9 @@ Registry& registry() {
   static auto* value = new Registry;  // threads may call in while the process ends
   return *value;
 }
+
+// Communicators with other processes of this host; the first that is made says how many share the cores.
+std::atomic<int> sharing{0};
 
 int cores() {
   cpu_set_t own;
@@ -150,6 +154,13 @@ void Comm::open_peers(const std::vector<Member>& members, const Listener& listen
     }
   }
   crowded_ = static_cast<int>(local_ranks_.size()) > cores();
+  std::set<int> processes;
+  for (const uint32_t rank : local_ranks_) processes.insert(peers_[rank].member.pid);
+  if (processes.size() > 1) {
+    // Its teams, each as large as the machine, would keep each other from the cores.
+    shares_cores_ = true;
+    if (sharing.fetch_add(1) == 0) aclsimShareCores(static_cast<int32_t>(processes.size()));
+  }
   auto missing = static_cast<size_t>(
       std::count_if(remote_ranks_.begin(), remote_ranks_.end(), [this](uint32_t rank) { return rank > rank_; }));
   while (missing > 0) {
@@ -174,6 +185,7 @@ void Comm::open_peers(const std::vector<Member>& members, const Listener& listen
 }
 
 Comm::~Comm() {
+  if (shares_cores_ && sharing.fetch_sub(1) == 1) aclsimShareCores(1);
   for (const Peer& peer : peers_) {
     if (peer.process >= 0) ::close(peer.process);
   }

@@ -100,7 +100,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::string name_;
   std::vector<Peer> peers_;
   std::vector<uint32_t> local_ranks_, remote_ranks_;
-  bool crowded_ = false;
+  bool crowded_ = false, shares_cores_ = false;
   int slot_file_ = -1;
   uint64_t number_ = 0;  // of the last collective that ran
 

@@ -3,6 +3,7 @@
 #include "core/executor.h"
 
 #include "core/config.h"
+#include "core/environment.h"
 #include "core/process.h"
 #include "core/stream.h"
 #include "core/thread_local.h"
@@ -23,7 +24,10 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -69,6 +73,13 @@ class DeviceScope {
 };
 
 SIM_THREAD_LOCAL int team = 0;  // 0: not a worker
+std::atomic<int> most_threads{INT_MAX};
+
+// The size of a team where the host's thread would use `threads` itself.
+int team_for(int threads) {
+  const int limit = config().threads;
+  return limit > 0 ? limit : std::min(threads, most_threads.load(std::memory_order_relaxed));
+}
 
 void use_team(int threads) {
   if (threads == team) return;
@@ -86,7 +97,7 @@ class TinyTeam {
     if (team > 0) {
       if (op.tiny) use_team(1);  // set_team() comes before the next large one
     } else {
-      const int limit = config().threads, threads = op.tiny ? 1 : limit > 0 ? limit : before_;
+      const int threads = op.tiny ? 1 : team_for(before_);
       if (before_ != threads) omp_set_num_threads(threads);
       if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(threads);
     }
@@ -249,10 +260,15 @@ void prepare_worker_thread() {
   team = omp_get_max_threads();
 }
 
+void share_cores(int processes) {
+  const int cores = omp_get_num_procs();
+  const bool told = environment("OMP_NUM_THREADS") != nullptr;
+  most_threads.store(told || processes < 2 ? INT_MAX : std::max(1, cores / processes), std::memory_order_relaxed);
+}
+
 void set_team(int threads) {
-  const int limit = config().threads;
-  if (limit > 0) threads = limit;
   if (team == 0) return;
+  threads = team_for(threads);
   use_team(threads);
   place_team(threads);
 }
