@@ -54,6 +54,20 @@ Tensor solve_by_factor(const Tensor& factor, const Tensor& b, bool upper) {
 
 }  // namespace
 
+LeastSquares least_squares(const Tensor& matrix, const Tensor& b, double limit) {
+  const auto [u, values, vh] = at::_linalg_svd(matrix, /*full_matrices=*/false, /*compute_uv=*/true);
+  if (values.size(-1) == 0) {
+    const Tensor none = at::zeros(values.sizes().slice(0, values.dim() - 1), values.options().dtype(kLong));
+    const Tensor rests = at::square(b.abs()).sum(-2);
+    return {at::matmul(turned(matrix), b).mul(0), rests, none, values};
+  }
+  const Tensor counted = values.gt(values.narrow(-1, 0, 1) * limit);
+  const Tensor inverse = at::where(counted, at::reciprocal(values), at::zeros_like(values)).unsqueeze(-1);
+  const Tensor x = at::matmul(turned(vh), at::matmul(turned(u), b) * inverse);
+  const Tensor rests = at::square((b - at::matmul(matrix, x)).abs()).sum(-2);
+  return {x, rests, counted.sum(-1), values};
+}
+
 std::vector<Tensor> composed_eigh(const AtenArguments& a) {
   const Tensor& self = a.tensor("A");
   const Tensor lower = a["UPLO"].toStringRef() == "L" || a["UPLO"].toStringRef() == "l" ? self : turned(self);

@@ -25,6 +25,13 @@ struct Triangle {
 // broadcast.
 Tensor solve_triangular(const Tensor& matrix, const Tensor& b, const Triangle& triangle, bool left = true);
 
+// The least solution of a system that has many or none, by singular values: those below `limit` times the largest count
+// as zero, the others are the rank. Residuals are the sums of squares of what is left, by column.
+struct LeastSquares {
+  Tensor solution, residuals, rank, singular_values;
+};
+LeastSquares least_squares(const Tensor& matrix, const Tensor& b, double limit);
+
 // A factorisation by columns launches a few operators for each: for more columns than these the CPU is faster, copies
 // included.
 inline void check_columns(const char* ir, int64_t columns) {
