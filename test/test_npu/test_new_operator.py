@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tools" / "codegen"))
 
 import gen_npu_kernels  # noqa: E402
 import new_operator  # noqa: E402
-import npu_declared  # noqa: E402
+import npu_told  # noqa: E402
 from npu_entries import load_entries  # noqa: E402
 
 COPIED = ("aten/src/ATen/native/npu", "simulator/ops")
@@ -96,7 +96,7 @@ class NewOperatorTest(unittest.TestCase):
         simulator = changed["simulator/ops/elementwise/soft_clip.cpp"]
         self.assertIn("SIM_OP(SoftClip).inputs(2).dtypes(kFloatTypes).run(soft_clip);", simulator)
         table = yaml.safe_load(changed["aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml"])
-        told = npu_declared.documentation(table["custom"])["npu_soft_clip"]
+        told = npu_told.documentation(table["custom"])["npu_soft_clip"]
         self.assertEqual((told["method"], set(told["args"])), (True, {"self", "limit"}))
         self.assertEqual(table["custom"][-1]["sample"], "f(4, 3), 1.0")
         test = changed["test/test_npu/test_network_ops/test_npu_soft_clip.py"]

@@ -68,7 +68,7 @@ def declared_operators(root: Path = ROOT) -> bytes:
     import yaml
 
     sys.path.insert(0, str(root / "tools" / "codegen"))
-    from npu_declared import documentation
+    from npu_told import documentation
 
     entries: list[dict] = []
     for path in sorted((root / "aten/src/ATen/native/npu").glob("*/npu_native_functions.yaml")):

@@ -19,12 +19,10 @@ Tensor functional_assert_async(const Tensor& self, std::string_view assert_msg, 
 
 // A card has no operator that stops the stream: the host reads the value, and waits for it.
 std::vector<Tensor> composed_assert(const AtenArguments& a) {
-  const std::string message = a.has("assert_msg") ? a["assert_msg"].toStringRef() : std::string();
-  TORCH_CHECK(at::is_nonzero(a.tensor("self")), !message.empty() ? message
-                                                : a.has("assert_msg")
-                                                    ? "Assertion is failed"
-                                                    : "Expected Tensor with single nonzero value, but "
-                                                      "got zero");
+  std::string message = "Expected Tensor with single nonzero value, but got zero";
+  if (a.has("assert_msg")) message = a["assert_msg"].toStringRef();
+  if (message.empty()) message = "Assertion is failed";
+  TORCH_CHECK(at::is_nonzero(a.tensor("self")), message);
   return {};
 }
 
