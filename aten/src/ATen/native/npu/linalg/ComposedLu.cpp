@@ -87,11 +87,10 @@ Tensor parity(const Tensor& pivots) {
   return in_place.ne(pivots).sum(-1).remainder(2).mul(-2).add(1);
 }
 
-// Upstream factors the transpose where that is what lies in memory column by column, and its gradients count on it.
-bool of_transpose(const Tensor& matrix) { return matrix.is_contiguous() && !matrix.is_complex(); }
-
-Lu factor_as_upstream(const char* ir, const Tensor& matrix) {
-  return factor(ir, of_transpose(matrix) ? matrix.transpose(-2, -1) : matrix);
+// For determinants upstream factors the transpose where that lies in memory column by column; its gradients count on
+// it.
+Lu factor_for_determinant(const char* ir, const Tensor& matrix) {
+  return factor(ir, matrix.is_contiguous() && !matrix.is_complex() ? matrix.transpose(-2, -1) : matrix);
 }
 
 std::vector<Tensor> unpack(const char* ir, const Tensor& lu, const Tensor& pivots, bool data, bool exchanges) {
@@ -162,23 +161,23 @@ std::vector<Tensor> composed_lu_solve(const AtenArguments& a) {
 }
 
 std::vector<Tensor> composed_det(const AtenArguments& a) {
-  const Lu lu = factor_as_upstream("LinalgDet", a.tensor("A"));
+  const Lu lu = factor_for_determinant("LinalgDet", a.tensor("A"));
   return {lu.factors.diagonal(0, -2, -1).prod(-1) * parity(lu.pivots), lu.factors, lu.pivots};
 }
 
 std::vector<Tensor> composed_slogdet(const AtenArguments& a) {
-  const Lu lu = factor_as_upstream("LinalgSlogdet", a.tensor("A"));
+  const Lu lu = factor_for_determinant("LinalgSlogdet", a.tensor("A"));
   const Tensor diagonal = lu.factors.diagonal(0, -2, -1);
   return {diagonal.sgn().prod(-1) * parity(lu.pivots), diagonal.abs().log().sum(-1), lu.factors, lu.pivots};
 }
 
 std::vector<Tensor> composed_solve(const AtenArguments& a) {
   const Tensor &matrix = a.tensor("A"), &b = a.tensor("B");
-  const bool vector = linalg_solve_is_vector_rhs(matrix, b), adjoint = of_transpose(matrix);
-  const Lu lu = factor_as_upstream("LinalgSolve", matrix);
+  const bool vector = linalg_solve_is_vector_rhs(matrix, b);
+  const Lu lu = factor("LinalgSolve", matrix);
   if (a["check_errors"].toBool()) at::_linalg_check_errors(lu.info, "torch.linalg.solve_ex", matrix.dim() == 2);
-  const Tensor x =
-      solve_by("LinalgSolve", lu.factors, lu.pivots, vector ? b.unsqueeze(-1) : b, a["left"].toBool(), adjoint);
+  const Tensor x = solve_by("LinalgSolve", lu.factors, lu.pivots, vector ? b.unsqueeze(-1) : b, a["left"].toBool(),
+                            /*adjoint=*/false);
   return {vector ? x.squeeze(-1) : x, lu.factors, lu.pivots, lu.info};
 }
 
