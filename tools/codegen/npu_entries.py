@@ -48,7 +48,7 @@ SCALAR_TYPES = {
     "float8_e5m2fnuz": "Float8_e5m2fnuz",
     "float8_e8m0fnu": "Float8_e8m0fnu",
 }
-# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/Dtype.h).
+# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/inference/Dtype.h).
 NARROW_TYPES = ("float16", "bfloat16", "complex32", "float8_e4m3fn", "float8_e5m2")
 
 
