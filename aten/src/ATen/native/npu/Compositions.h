@@ -1,8 +1,8 @@
 #pragma once
 // What operators are computed of where the device lacks the IR operator that is all of one: see Note [What a card has]
-// in frame/command/Missing.h. The expressions of `composed` in the operator table call these. Arguments are those of the aten
-// overload; `compute` is the dtype in which the operator computes, and floating-point results may be wider than the
-// result that is wanted.
+// in frame/command/Missing.h. The expressions of `composed` in the operator table call these. Arguments are those of
+// the aten overload; `compute` is the dtype in which the operator computes, and floating-point results may be wider
+// than the result that is wanted.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
