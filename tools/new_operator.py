@@ -6,7 +6,8 @@ An operator that upstream has needs nothing but its name:
     python tools/new_operator.py special_airy_ai --ir AiryAi
 
 writes one line for the table, one for the simulator, and test/test_npu/test_network_ops/test_special_airy_ai.py. An
-operator of the fork's own is called npu_*, and says what it takes, what the device computes and what is right:
+operator of the fork's own is called npu_*, and says what it takes, what the device computes and what is right; its
+entry is its kernel, its gradient and its documentation (--kernel begins a kernel that is written by hand):
 
     python tools/new_operator.py npu_soft_clip --schema '(Tensor self, float limit=1.0) -> Tensor' \\
         --compute 'at::mul_out(y, at::tanh(x / limit), at::scalar_tensor(limit, x.options()))' \\
@@ -35,10 +36,6 @@ from npu_operator import Operator, from_schema, from_upstream  # noqa: E402
 KERNELS = Path("aten/src/ATen/native/npu")
 SIMULATOR = Path("simulator/ops")
 TESTS = Path("test/test_npu/test_network_ops")
-# Where an operator of the fork's own is attached to torch, documented, and traced with fake tensors.
-ATTACHED = Path("torch/npu/_custom_ops.py")
-DOCUMENTED = Path("torch/npu/_custom_op_texts.py")
-SAMPLED = Path("test/test_npu/test_custom_registry.py")
 
 
 _CPP_KEYWORDS = {
@@ -126,7 +123,7 @@ def describe(args: argparse.Namespace, root: Path) -> Operator:
             raise Refused(f"{name}: overloads of one's own operators are written by hand")
         operator = from_schema(name, args.schema or "(Tensor self) -> Tensor")
     else:
-        for option in ("schema", "backward"):
+        for option in ("schema", "backward", "kernel"):
             if getattr(args, option):
                 raise Refused(f"--{option} is for operators of the fork's own (npu_*); {name} is upstream's")
         overload = check_upstream(reader, name)
@@ -216,33 +213,6 @@ def with_entry(text: str, section: str, entry: str) -> str:
     return "\n".join([*lines[:end], entry, *lines[end:]]) + "\n"
 
 
-def with_method(text: str, name: str) -> str:
-    """torch/npu/_custom_ops.py with one more name in METHODS, in order."""
-    found = re.search(r"^METHODS = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise Refused(f"{ATTACHED} has no list METHODS, where torch.{name} would be attached")
-    names = sorted({*re.findall(r'"(\w+)"', found.group(1)), name})
-    listed = "".join(f'    "{known}",\n' for known in names)
-    return text[: found.start(1)] + "\n" + listed + text[found.end(1) :]
-
-
-def with_text(text: str, documentation: str) -> str:
-    """torch/npu/_custom_op_texts.py with one more entry at the end of DOCS."""
-    start = text.find("\nDOCS = {\n")
-    end = text.find("\n}\n", start)
-    if start < 0 or end < 0:
-        raise Refused(f"{DOCUMENTED} has no table DOCS, where operators are documented")
-    return text[: end + 1] + documentation + text[end + 1 :]
-
-
-def with_sample(text: str, sample: str) -> str:
-    """test_custom_registry.py with one more call at the end of samples()."""
-    found = re.search(r"^def samples\(\):\n(?:    .*\n|\n(?=    ))+", text, re.MULTILINE)
-    if found is None:
-        raise Refused(f"{SAMPLED} has no function samples(), which calls each operator once")
-    return text[: found.end()] + sample + text[found.end() :]
-
-
 def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path, str]:
     """All files that change, by path, with their new texts."""
     files: dict[Path, str] = {}
@@ -257,13 +227,10 @@ def plan(operator: Operator, args: argparse.Namespace, root: Path) -> dict[Path,
         raise Refused(f"--family {args.family}: the families are {', '.join(families)}")
     part = KERNELS / args.family / "npu_native_functions.yaml"
     before = (root / part).read_text() if (root / part).is_file() else ""
-    section, entry = texts.table_entry(operator)
+    section, entry = texts.table_entry(operator, args.kernel)
     files[part] = with_entry(before, section, entry)
-    if operator.own:
+    if args.kernel:
         create(KERNELS / args.family / f"{camel(operator.base.removeprefix('npu_'))}Kernel.cpp", texts.kernel(operator))
-        files[ATTACHED] = with_method((root / ATTACHED).read_text(), operator.base)
-        files[DOCUMENTED] = with_text((root / DOCUMENTED).read_text(), texts.documentation(operator))
-        files[SAMPLED] = with_sample((root / SAMPLED).read_text(), texts.sample(operator))
     if operator.new_ir:
         create(SIMULATOR / args.family / f"{operator.base.removeprefix('npu_')}.cpp", texts.simulator(operator))
     create(TESTS / f"test_{operator.base}.py", texts.test(operator))
@@ -316,7 +283,10 @@ def main(argv: list[str] | None = None) -> int:
         help="npu_*: gradient of a tensor argument (the first), over grad, result and the arguments' names",
     )
     parser.add_argument(
-        "--family", default="elementwise", help="the drawer that gets entry, kernel and device operator (%(default)s)"
+        "--kernel", action="store_true", help="npu_*: begin a kernel of its own, for what is more than one IR operator"
+    )
+    parser.add_argument(
+        "--family", default="elementwise", help="the drawer that gets the entry and the device operator (%(default)s)"
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: this one)")
     parser.add_argument("--dry-run", action="store_true", help="show what would be written")

@@ -8,7 +8,7 @@ from npu_operator import Argument, CannotWrite, Operator
 from torchgen import local
 from torchgen.api.types import DispatcherSignature
 
-__all__ = ["CannotWrite", "documentation", "kernel", "sample", "simulator", "table_entry", "test"]
+__all__ = ["CannotWrite", "kernel", "simulator", "table_entry", "test"]
 
 _SAMPLES = {"int": "1", "float": "0.5", "bool": "False", "ints": "[0]", "scalar": "2"}
 _READ = {
@@ -21,14 +21,49 @@ _READ = {
 }
 
 
-def table_entry(operator: Operator) -> tuple[str, str]:
-    """(section, the entry's line)."""
+def table_entry(operator: Operator, by_hand: bool = False) -> tuple[str, str]:
+    """(section, the entry's text); `by_hand`: with a kernel of its own."""
     if operator.own:
-        roles = f"kernel: {operator.base}" + (f", autograd: {operator.base}_autograd" if operator.backward else "")
-        return "custom", f"- {{func: '{operator.schema}', {roles}}}"
+        return "custom", "\n".join([f"- func: {_quoted(str(operator.schema))}", *_own_entry(operator, by_hand)])
     if operator.section == "ir_ops":
         return "ir_ops", f"- {{func: {operator.overload}, ir: {operator.ir}}}"
     return "aten_ops", f"- {{funcs: [{', '.join(operator.funcs)}], ir: {operator.ir}}}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _own_entry(operator: Operator, by_hand: bool) -> list[str]:
+    if by_hand:
+        lines = [f"  kernel: {operator.base}"]
+        lines += [f"  autograd: {operator.base}_autograd"] if operator.backward else []
+    else:
+        # Attributes of ACL are fp32, so numbers are inputs.
+        numbers = [a.name for a in operator.others if a.kind in ("float", "scalar")]
+        attrs = [f"{a.name}: {a.name}" for a in operator.others if a.name not in numbers]
+        lines = [f"  ir: {operator.ir}"]
+        lines += [f"  inputs: [{', '.join([*operator.tensors, *numbers])}]"] if numbers else []
+        lines += [f"  attrs: {{{', '.join(attrs)}}}"] if attrs else []
+        lines += _result_of(operator)
+        lines += ["  dtypes: [float]"]
+        if operator.backward:
+            lines += ["  backward:", *(f"    {name}: {_quoted(text)}" for name, text in operator.backward.items())]
+    return [*lines, *_documentation(operator), f"  sample: {_quoted(_sample_call(operator))}"]
+
+
+def _result_of(operator: Operator) -> list[str]:
+    first = operator.tensors[0]
+    if operator.reduces:
+        sizes = f"shape_from_dim_mask({first}, make_dim_mask(dim, {first}.dim()), keepdim)"
+        return [f"  output: {{sizes: {_quoted(sizes)}}}"]
+    if len(operator.tensors) == 1:
+        return []
+    sizes = f"{first}.sizes()"
+    for other in operator.tensors[1:]:
+        sizes = f"infer_size_dimvector({sizes}, {other}.sizes())"
+    checks = [_quoted(f'check_one_dtype("{operator.base}", {first}, {t})') for t in operator.tensors[1:]]
+    return [f"  check: [{', '.join(checks)}]", f"  output: {{sizes: {_quoted(sizes)}}}"]
 
 
 def _signature(operator: Operator, name: str) -> str:
@@ -149,26 +184,23 @@ def kernel(operator: Operator) -> str:
     return "\n".join(lines)
 
 
-def documentation(operator: Operator) -> str:
-    """The entry of torch/npu/_custom_op_texts.py."""
+def _documentation(operator: Operator) -> list[str]:
     first = operator.tensors[0]
     result = f"of ``{first}`` without the dimensions ``dim``" if operator.reduces else f"of the shape of ``{first}``"
     described = {a.name: "a floating tensor" if a.kind == "tensor" else "see the formula" for a in operator.arguments}
     described |= {a.name: "which dimensions are reduced" for a in operator.others if a.name == "dim"}
-    arguments = "".join(f'            "{name}": "{text}",\n' for name, text in described.items())
-    return (
-        f'    "{operator.base}": Doc(\n'
-        f'        "Computes ``{operator.reference}`` by the IR operator {operator.ir}.",\n'
-        f"        {{\n{arguments}        }},\n"
-        f'        "A tensor of the dtype of ``{first}``, {result}.",\n'
-        "    ),\n"
-    )
+    return [
+        "  doc:",
+        f"    text: {_quoted(f'Computes ``{operator.reference}``, by the IR operator {operator.ir}.')}",
+        "    args:",
+        *(f"      {name}: {_quoted(text)}" for name, text in described.items()),
+        f"    returns: {_quoted(f'A tensor of the dtype of ``{first}``, {result}.')}",
+    ]
 
 
-def sample(operator: Operator) -> str:
-    """The line of test_custom_registry.py that calls the operator."""
-    values = ["f(4, 3)" if a.kind == "tensor" else _sample(a) for a in operator.arguments]
-    return f'    yield "{operator.base}", ({", ".join(values)},), {{}}\n'
+def _sample_call(operator: Operator) -> str:
+    """The arguments of a call, in the words of test_custom_registry.py."""
+    return ", ".join("f(4, 3)" if a.kind == "tensor" else _sample(a) for a in operator.arguments)
 
 
 def simulator(operator: Operator) -> str:

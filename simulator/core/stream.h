@@ -2,24 +2,25 @@
 // Streams: ordered queues of tasks, independent of each other.
 //
 // Note [Who runs a task]
-// A stream has one token. Only the thread that holds it runs the stream's tasks, always the one at the head, so their
-// order is the same whoever runs them. Three kinds of threads may take it: the stream's worker; a thread that submits a
-// tiny task to an idle stream; a thread that waits for the stream, while the tasks at the head are tiny. Who gives the
-// token back while tasks are left wakes the worker, so that no task is left lying.
+// A stream has one token: the right to run its tasks. One thread at a time has it, and runs the tasks in the order in
+// which they were submitted, so the order does not depend on which thread it is. Three kinds of threads may take it: the
+// stream's worker; a thread that submits a tiny task to an idle stream; a thread that waits for the stream, as long as
+// the next task is tiny. Whoever gives the token back while tasks are left wakes the worker, so every task is run.
 //
 // Note [The word]
-// The atomic `word_` holds whether a thread has the token (kRunning), and how many tasks were submitted. `completed_`
-// is how many have run; only the token's holder writes it. The stream is idle when both numbers agree. Submitting is
-// one exchange: the task gets its number by it, and on an idle stream the token, too, if it is to run at once; else it
-// is written into the ring's slot of that number. Giving the token back is an exchange that fails while a submitted
-// task has not run. So tasks run in the order of their numbers without a lock; `mutex_` is only for threads that sleep.
+// The atomic `word_` is two things in one number: whether a thread has the token (kRunning), and how many tasks were
+// submitted. `completed_` is how many have run; only the thread that has the token writes it. The stream is idle when
+// both counts agree. To submit a task is one compare-and-exchange of `word_`: the new count is the task's number. On an
+// idle stream the same exchange may take the token, and the caller runs the task; otherwise the task is written into
+// the ring, at its number. To give the token back is a compare-and-exchange, too, which fails while a submitted task
+// has not run. So no lock is needed to run or submit; `mutex_` is for threads that sleep.
 //
 // Note [Streaks]
-// A thread that needs the result of a tiny task has it soonest by running the task itself. A thread that submits many
-// without waiting (a streak) is faster if a worker runs them at the same time. So after kStreak tasks that ran at once
-// the worker gets the next ones; it keeps the token, and looks for further tasks for a while before it sleeps. A streak
-// ends when a thread waits for the stream, or when the worker falls asleep, since waking it costs more than a tiny
-// task. On a busy machine (Note [Busy machines]) there are no streaks, and larger tasks run at once, too.
+// If a thread waits for each result, it is fastest to run tiny tasks itself, at once. If it submits many of them without
+// waiting (a streak), it is faster that a worker runs them at the same time. So tiny tasks run at once, up to kStreak of
+// them in a row; then the worker gets the next ones, keeps the token, and looks for more for a while before it sleeps.
+// The streak ends when a thread waits for the stream, and when the worker falls asleep, because to wake it costs more
+// than a tiny task. On a busy machine (Note [Busy machines]) there are no streaks, and larger tasks run at once, too.
 
 #include <acl/acl.h>
 
@@ -164,7 +165,7 @@ void set_exception_callback(aclrtExceptionInfoCallback callback);
 // Copies between host and alias addresses on the calling thread, minding how the device stores what is there.
 void copy_now(void* to, const void* from, size_t bytes);
 
-// Threads that the device of the calling worker may use; set on the worker before each large task.
+// Gives the calling worker its number of threads before a large task: the same for all streams, whatever else computes.
 void set_team_for_task();
 
 }  // namespace acl_sim

@@ -6,6 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torchgen
+import yaml
 from common_utils import TestCase, run_in_process, run_tests
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -99,30 +101,17 @@ def samples():
     yield "npu_normalize_batch", (f(2, 3, 5), i(3, 4)), {}
     p, q = boxes(5), boxes(5)
     yield "npu_bounding_box_decode", (p, q, 0, 0, 0, 0, 1, 1, 1, 1, (10, 10), 0.1), {}
-    yield "npu_bounding_box_encode", (p, q, 0, 0, 0, 0, 1, 1, 1, 1), {}
     yield "npu_iou", (p, boxes(3)), {}
     yield "npu_ptiou", (p, boxes(3), 1), {}
     yield "npu_giou", (f(4, 5), f(4, 5)), {"trans": True}
     yield "npu_giou_backward", (f(5, 1), f(4, 5), f(4, 5), True), {}
-    yield "npu_nms_with_mask", (torch.cat([p, f(5, 1)], 1), 0.5), {}
-    yield "npu_nms_v4", (p, f(5), 3, f(), f()), {}
-    yield "npu_batch_nms", (p.view(1, 5, 1, 4), f(1, 5, 2), 0.1, 0.5, 2, 3), {}
     r = f(2, 5, 4)
-    yield "npu_rotated_overlaps", (r, f(2, 5, 3)), {}
-    yield "npu_rotated_iou", (r, f(2, 5, 3)), {}
-    yield "npu_rotated_iou", (r, r), {"is_cross": False}
     yield "npu_rotated_box_encode", (r, r, f(5)), {}
     yield "npu_rotated_box_decode", (r, r, f(5)), {}
-    yield "npu_yolo_boxes_encode", (p, q, i(8, 8, 8, 8, 8)), {}
-    yield "npu_anchor_response_flags", (p, [4, 5], [2, 2], 3), {}
-    flags = torch.ones(6, dtype=torch.uint8).npu()
-    yield "npu_grid_assign_positive", (f(6), f(2, 6), flags, f(6), i(*[0] * 6), f(2), i(0, 1), 2, 0.5, 0.1, True), {}
     yield "npu_sub_sample", (i(1, 0, -1, 0), 2, 0.5), {}
     yield "npu_random_choice_with_mask", (m > 0.5, 4, 1, 2), {}
     rois = torch.tensor([[0, 0, 0, 4, 4.0], [1, 1, 1, 5, 5]]).npu()
-    yield "npu_roi_align", (x, rois, 0.5, 2, 3, 2, 1), {}
     yield "npu_roi_alignbk", (f(2, 4, 2, 3), rois, [2, 4, 6, 6], 3, 2, 0.5, 2), {}
-    yield "npu_ps_roi_pooling", (x, rois.view(2, 5, 1) * 0, 0.5, 2, 1), {}
     yield "npu_ps_roi_pooling_backward", (f(2, 1, 2, 2), rois.view(2, 5, 1) * 0, 0.5, 2, 1, [6, 6]), {}
     four = {"kernel_size": [3, 3], "stride": [1] * 4, "padding": [1] * 4}
     yield "npu_deformable_conv2d", (x, w, f(2, 27, 6, 6), b), four
@@ -209,6 +198,18 @@ def transformer_samples():
     yield "npu_moe_token_permute_grad", (f(3, 4), f(6, 4), experts, places), {}
     yield "npu_moe_token_unpermute", (f(6, 4), places), {"probs": f(3, 2)}
     yield "npu_moe_token_unpermute_grad", (f(6, 4), f(3, 4), places, f(3, 2)), {}
+    yield from declared_samples()
+
+
+def declared_samples():
+    """The calls that entries of the operator table give as `sample`, in the words of this module."""
+    tables = Path(torchgen.__file__).parent / "packaged/ATen/native/npu"
+    for path in sorted(tables.glob("*/npu_native_functions.yaml")):
+        for entry in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("custom") or []:
+            calls = entry.get("sample") or []
+            for call in [calls] if isinstance(calls, str) else calls:
+                args, kwargs = eval(f"(lambda *args, **kwargs: (args, kwargs))({call})", dict(globals()))
+                yield entry["func"].partition("(")[0].partition(".")[0], args, kwargs
 
 
 # Whose result's size depends on the data; errors by design; a storage as argument.

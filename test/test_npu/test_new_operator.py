@@ -10,11 +10,15 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "tools" / "codegen"))
 
+import gen_npu_kernels  # noqa: E402
 import new_operator  # noqa: E402
+import npu_told  # noqa: E402
 from npu_entries import load_entries  # noqa: E402
 
 COPIED = ("aten/src/ATen/native/npu", "simulator/ops")
@@ -34,9 +38,6 @@ class NewOperatorTest(unittest.TestCase):
         self.root = Path(folder.name)
         for name in COPIED:
             shutil.copytree(ROOT / name, self.root / name)
-        for name in (new_operator.ATTACHED, new_operator.DOCUMENTED, new_operator.SAMPLED):
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, self.root / name)
 
     def run_tool(self, *arguments):
         out, err = io.StringIO(), io.StringIO()
@@ -69,35 +70,48 @@ class NewOperatorTest(unittest.TestCase):
         self.assertRegex(err, reason)
         self.assertEqual(self.texts(), before)
 
+    def generated(self):
+        """The kernels of the scratch copy's declared operators."""
+        out = self.root / "generated"
+        self.assertEqual(gen_npu_kernels.main(["--output-dir", str(out), "--source", str(self.root / COPIED[0])]), 0)
+        return (out / "GeneratedCustom.cpp").read_text()
+
     def test_own_operator_with_gradient(self):
         changed = self.made(*SOFT_CLIP)
         self.assertEqual(
             set(changed),
             {
                 "aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml",
-                "aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp",
                 "simulator/ops/elementwise/soft_clip.cpp",
-                "torch/npu/_custom_ops.py",
-                "torch/npu/_custom_op_texts.py",
-                "test/test_npu/test_custom_registry.py",
                 "test/test_npu/test_network_ops/test_npu_soft_clip.py",
             },
         )
         entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
         self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
-        kernel = changed["aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp"]
-        self.assertIn('cmd.Name("SoftClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
+        kernel = self.generated()
+        issued = 'cmd.Name("SoftClip").Input(self).Input(Scalar(limit),kDouble).Output(result).Run();'
+        self.assertIn(issued, "".join(kernel.split()))
         self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
+        self.assertIn("context->save_for_backward({result});", kernel)
         simulator = changed["simulator/ops/elementwise/soft_clip.cpp"]
         self.assertIn("SIM_OP(SoftClip).inputs(2).dtypes(kFloatTypes).run(soft_clip);", simulator)
-        self.assertIn('    "npu_soft_clip",\n', changed["torch/npu/_custom_ops.py"])
-        self.assertIn('    "npu_soft_clip": Doc(\n', changed["torch/npu/_custom_op_texts.py"])
-        sample = '    yield "npu_soft_clip", (f(4, 3), 1.0,), {}\n\n\n'
-        self.assertIn(sample, changed["test/test_npu/test_custom_registry.py"])
+        table = yaml.safe_load(changed["aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml"])
+        told = npu_told.documentation(table["custom"])["npu_soft_clip"]
+        self.assertEqual((told["method"], set(told["args"])), (True, {"self", "limit"}))
+        self.assertEqual(table["custom"][-1]["sample"], "f(4, 3), 1.0")
         test = changed["test/test_npu/test_network_ops/test_npu_soft_clip.py"]
         for name in ("cpu_op_exec", "npu_op_exec", "assertRtolEqual", "create_common_tensor", "run_tests()"):
             self.assertIn(name, test)
         self.assertIn("output = limit * torch.tanh(input1 / limit)", test)
+
+    def test_own_operator_with_a_kernel_by_hand(self):
+        changed = self.made(*SOFT_CLIP, "--kernel")
+        kernel = changed["aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp"]
+        self.assertIn('cmd.Name("SoftClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
+        self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
+        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
+        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
+        self.assertNotIn("npu_soft_clip", self.generated())
 
     def test_own_reduction_and_several_tensors(self):
         changed = self.made(
@@ -107,9 +121,9 @@ class NewOperatorTest(unittest.TestCase):
             "--compute=at::sum_out(y, x * x1, dim, keepdim)",
             "--reference=(self * weight).sum(dim, keepdim)",
         )
-        kernel = changed["aten/src/ATen/native/npu/reduction/WeightedSumKernel.cpp"]
-        self.assertIn("shape_from_dim_mask(self, mask, keepdim)", kernel)
-        self.assertIn('.Attr("dim", dim).Attr("keepdim", keepdim)', kernel)
+        kernel = self.generated()
+        self.assertIn("shape_from_dim_mask(self, make_dim_mask(dim, self.dim()), keepdim)", kernel)
+        self.assertRegex(kernel, r'\.Attr\("dim", dim\)\s+\.Attr\("keepdim", keepdim\)')
         self.assertIn('.attrs({"dim:ints", "keepdim:bool"})', changed["simulator/ops/reduction/weighted_sum.cpp"])
         self.assertIn("npu_weighted_sum", load_entries(self.root / COPIED[0]).summary()["custom"])
 
@@ -190,7 +204,7 @@ class NewOperatorTest(unittest.TestCase):
 
         def full(path, *rest, write=Path.write_text):
             written.append(path)
-            if len(written) == 4:
+            if len(written) == 3:
                 raise OSError(28, "No space left on device")
             return write(path, *rest)
 

@@ -8,6 +8,7 @@ The format of the YAML files is described at the top of npu_native_functions.yam
     GeneratedAten.cpp         registrations of the operators that the boxed kernel of frame/registration/AtenOp.h serves
     RegisterNPU.cpp           registrations of the hand-written kernels
     NPUCustomFunctions.h      declarations of the functions behind operators that upstream does not have
+    GeneratedCustom.cpp       kernels and gradients of those that are one IR operator
     RegisterNPUCustom.cpp     schemas and registrations of those operators
     npu_operators.json        what is native, for the coverage tool
 A file is rewritten only if its text changes. A wrong entry ends the program with `FILE:LINE: reason` and status 1.
@@ -24,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from npu_custom import emit_custom_declarations, emit_custom_registrations
+from npu_declared import emit_declared
 from npu_emit import HEADER, emit_aten_ops, emit_declarations, emit_kernels, emit_registrations
 from npu_entries import EntryError, load_entries
 
@@ -61,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     write_if_changed(out / "GeneratedAten.cpp", emit_aten_ops(table))
     write_if_changed(out / "RegisterNPU.cpp", emit_registrations(table))
     write_if_changed(out / "NPUCustomFunctions.h", emit_custom_declarations(table.custom, HEADER))
+    write_if_changed(out / "GeneratedCustom.cpp", emit_declared(table.custom, headers, HEADER))
     write_if_changed(out / "RegisterNPUCustom.cpp", emit_custom_registrations(table.custom, HEADER))
     write_if_changed(out / "npu_operators.json", json.dumps(table.summary(), indent=1) + "\n")
     return 0

@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from npu_declared import KEYS as DECLARED_KEYS, TOLD, Declared, DeclaredError, check_told, read_declared
 from torchgen import local
 from torchgen.api.types import DispatcherSignature
 from torchgen.model import FunctionSchema
 
-KEYS = {"func", "kernel", "composite", "autograd", "backend_select"}
+KEYS = {"func", "kernel", "composite", "autograd", "backend_select"} | DECLARED_KEYS | TOLD
 # The dispatch keys of each role. A kernel makes outputs on its operands' device and stops there on meta, so one
 # function tells shapes as well.
 ROLES = {
@@ -38,6 +39,11 @@ class CustomOp:
     schema: FunctionSchema
     text: str
     functions: dict[str, str]
+    declared: Declared | None = None  # of an entry with `ir`, whose functions are generated
+
+    @property
+    def base(self) -> str:
+        return str(self.schema.name.name)
 
     @property
     def name(self) -> str:
@@ -87,6 +93,16 @@ def read_custom(entry: Any, where: str, defined: set[str]) -> CustomOp:
         schema = parse(text)
     except Exception as error:  # torchgen reports wrong schemas by assertions and errors of many kinds
         raise CustomError(f"`{text}` is not a schema: {error}") from error
+    if "ir" in entry:
+        return _declared(entry, where, schema, text)
+    wrong = next((key for key in entry if key in DECLARED_KEYS), None)
+    if wrong is not None:
+        raise CustomError(f"`{wrong}` goes with `ir`", wrong)
+    if TOLD & set(entry):
+        try:
+            check_told(entry)
+        except DeclaredError as error:
+            raise CustomError(str(error), error.key) from error
     functions = {role: entry[role] for role in ROLES if role in entry}
     if ("kernel" in functions) == ("composite" in functions):
         raise CustomError(f"`{schema.name}` needs one of `kernel` and `composite`")
@@ -98,6 +114,20 @@ def read_custom(entry: Any, where: str, defined: set[str]) -> CustomOp:
         if symbol not in defined:
             raise CustomError(f"no kernel file defines a function `{symbol}`", role)
     return CustomOp(where, schema, text, functions)
+
+
+def _declared(entry: dict, where: str, schema: FunctionSchema, text: str) -> CustomOp:
+    """An entry with `ir`: its functions are generated, and are called like the operator."""
+    wrong = next((role for role in ROLES if role in entry), None)
+    if wrong is not None:
+        raise CustomError(f"with `ir` the kernel is generated: leave out `{wrong}`", wrong)
+    try:
+        says = read_declared(entry, schema)
+    except DeclaredError as error:
+        raise CustomError(str(error), error.key) from error
+    symbol = schema.name.unambiguous_name()
+    functions = {"kernel": symbol, **({"autograd": f"{symbol}_autograd"} if says.backward else {})}
+    return CustomOp(where, schema, text, functions, says)
 
 
 def emit_custom_declarations(ops: list[CustomOp], header: str) -> str:

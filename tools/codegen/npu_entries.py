@@ -10,12 +10,12 @@ from typing import Any
 import torchgen
 import yaml
 from npu_custom import CustomError, CustomOp, read_custom
+from npu_declared import DTYPE_CLASSES
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import BaseTy, BaseType, ListType, NativeFunction, NativeFunctionsGroup, OptionalType, Type
 
 # Output rules of frame/inference/MetaRules.h for groups that upstream has no meta function for.
 ITERATOR_RULES = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "comparison")
-DTYPE_CLASSES = ("float", "int", "bool", "complex", "uint8", "int64")
 CASE_KEYS = {"type", "when", "inputs", "attrs", "compute", "composed"}
 ENTRY_KEYS = {
     *("func", "ir", "inputs", "attrs", "output", "outputs", "compute", "result", "elementwise", "dtypes", "fast"),
@@ -48,7 +48,7 @@ SCALAR_TYPES = {
     "float8_e5m2fnuz": "Float8_e5m2fnuz",
     "float8_e8m0fnu": "Float8_e8m0fnu",
 }
-# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/Dtype.h).
+# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/inference/Dtype.h).
 NARROW_TYPES = ("float16", "bfloat16", "complex32", "float8_e4m3fn", "float8_e5m2")
 
 

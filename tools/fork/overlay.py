@@ -4,7 +4,9 @@ The result maps a path in site-packages to a file on disk or to bytes; the rest 
 """
 
 import importlib.util
+import json
 import marshal
+import sys
 from pathlib import Path
 
 from tools.fork import grafts
@@ -61,6 +63,19 @@ def compiled(source: Path) -> bytes:
     return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(text) + marshal.dumps(code)
 
 
+def declared_operators(root: Path = ROOT) -> bytes:
+    """What Python is told of the operators that are declared in the operator table, as a JSON file."""
+    import yaml
+
+    sys.path.insert(0, str(root / "tools" / "codegen"))
+    from npu_told import documentation
+
+    entries: list[dict] = []
+    for path in sorted((root / "aten/src/ATen/native/npu").glob("*/npu_native_functions.yaml")):
+        entries += (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("custom") or []
+    return (json.dumps(documentation(entries), indent=1) + "\n").encode()
+
+
 def collect(switches: Switches, base: Path, libraries: Path | None, root: Path = ROOT) -> dict[str, Content]:
     """All files of the wheel that differ from the base tree, path in site-packages to content.
 
@@ -80,6 +95,8 @@ def collect(switches: Switches, base: Path, libraries: Path | None, root: Path =
                 if "__pycache__" in path.parts or any(name.startswith(f"{other}/") for other in left_out + off):
                     continue
                 files[f"{place}/{path.relative_to(root / folder).as_posix()}"] = path
+    if switches["USE_NPU"]:
+        files["torch/npu/_declared_ops.json"] = declared_operators(root)
     if switches["USE_NPU"] and libraries is not None:
         for path in libraries.rglob("*.so"):
             files[path.relative_to(libraries).as_posix()] = path

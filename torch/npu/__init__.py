@@ -19,6 +19,7 @@ from torch._utils import _LazySeedTracker
 import torch
 
 from . import _C  # type: ignore[attr-defined]  # noqa: F401  (adds torch._C._npu_*)
+from ._lazy import MODULES as _LAZY_MODULES, NAMES as _LAZY_NAMES
 from ._utils import _get_device_index
 
 _initialized = False
@@ -310,112 +311,6 @@ def _shutdown() -> None:
     # Queued work ends and devices close while Python objects (generators, streams) still live.
     torch._C._npu_shutdown()
 
-
-# Names that live in a sub-module which is not loaded before one of them is used.
-_LAZY_MODULES = (
-    "_gpu_trace",
-    "_profile",
-    "_sanitizer",
-    "amp",
-    "autocast_utils",
-    "comm",
-    "config",
-    "dump",
-    "memory",
-    "optim",
-    "options",
-    "profiler",
-    "random",
-    "streams",
-    "types",
-    "utils",
-)
-_LAZY_NAMES = {
-    "Event": "streams",
-    "ExternalStream": "streams",
-    "Stream": "streams",
-    "StreamContext": "streams",
-    "current_stream": "streams",
-    "default_stream": "streams",
-    "get_stream_from_external": "streams",
-    "set_stream": "streams",
-    "stream": "streams",
-    "mstx": "_profile.mstx",
-    "profile": "_profile.device",
-    "profileConfig": "_profile.device",
-    "clock_rate": "_monitor",
-    "memory_usage": "_monitor",
-    "power_draw": "_monitor",
-    "temperature": "_monitor",
-    "utilization": "_monitor",
-    "_acl_dump_active": "dump",
-    "finalize_dump": "dump",
-    "init_dump": "dump",
-    "set_dump": "dump",
-    "conv": "options",
-    "disable_graph_mode": "options",
-    "enable_graph_mode": "options",
-    "get_option": "options",
-    "global_step_inc": "options",
-    "is_graph_mode": "options",
-    "launch_graph": "options",
-    "matmul": "options",
-    "set_aoe": "options",
-    "set_compile_mode": "options",
-    "set_option": "options",
-    "set_start_fuzz_compile_step": "options",
-    "get_autocast_dtype": "autocast_utils",
-    "is_autocast_enabled": "autocast_utils",
-    "set_autocast_dtype": "autocast_utils",
-    "set_autocast_enabled": "autocast_utils",
-    "caching_allocator_alloc": "memory",
-    "caching_allocator_delete": "memory",
-    "change_current_allocator": "memory",
-    "MemPool": "memory",
-    "NPUPluggableAllocator": "memory",
-    "use_mem_pool": "memory",
-    "host_empty_cache": "memory",
-    "device_memory_used": "memory",
-    "empty_cache": "memory",
-    "get_allocator_backend": "memory",
-    "get_per_process_memory_fraction": "memory",
-    "host_memory_stats": "memory",
-    "host_memory_stats_as_nested_dict": "memory",
-    "max_memory_allocated": "memory",
-    "max_memory_cached": "memory",
-    "max_memory_reserved": "memory",
-    "mem_get_info": "memory",
-    "memory_allocated": "memory",
-    "memory_cached": "memory",
-    "memory_reserved": "memory",
-    "memory_snapshot": "memory",
-    "memory_stats": "memory",
-    "memory_stats_as_nested_dict": "memory",
-    "memory_summary": "memory",
-    "reset_accumulated_host_memory_stats": "memory",
-    "reset_accumulated_memory_stats": "memory",
-    "reset_max_memory_allocated": "memory",
-    "reset_max_memory_cached": "memory",
-    "reset_peak_host_memory_stats": "memory",
-    "reset_peak_memory_stats": "memory",
-    "set_per_process_memory_fraction": "memory",
-    "get_rng_state": "random",
-    "get_rng_state_all": "random",
-    "initial_seed": "random",
-    "manual_seed": "random",
-    "manual_seed_all": "random",
-    "seed": "random",
-    "seed_all": "random",
-    "set_rng_state": "random",
-    "set_rng_state_all": "random",
-    "_get_rng_state_offset": "random",
-    "_set_rng_state_offset": "random",
-}
-_TYPED = ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float", "Half", "Int", "Long")
-for _kind in (*_TYPED, "Short"):
-    _LAZY_NAMES[f"{_kind}Storage"] = "types"
-    if not _kind.startswith("Complex"):
-        _LAZY_NAMES[f"{_kind}Tensor"] = "types"
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.py compares
     from . import (

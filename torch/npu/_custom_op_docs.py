@@ -93,7 +93,7 @@ def doc_of(name: str) -> str:
     from ._custom_op_texts_sequence import DOCS as sequence
     from ._custom_op_texts_transformer import DOCS as transformer
 
-    doc = {**more, **sequence, **transformer}[name]
+    doc = {**more, **sequence, **transformer}.get(name) or _declared(name)
     packet = getattr(torch.ops.npu, name)
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
     lines: list[str] = []
@@ -114,6 +114,13 @@ def doc_of(name: str) -> str:
         lines += _hanging(f"{argument} ({_kind(str(kind))}): {text}", more="    ")
     lines += ["", "Returns:", *_hanging(doc.returns), "", "Raises:", *_hanging(doc.raises or _RAISES)]
     return "\n".join(lines)
+
+
+def _declared(name: str) -> Doc:
+    from ._custom_ops import DECLARED
+
+    told = DECLARED[name]
+    return Doc(told["text"], told["args"], told["returns"], told.get("raises", ""))
 
 
 def _hanging(text: str, more: str = "") -> list[str]:

@@ -294,12 +294,6 @@ DOCS = {
         },
         "Boxes of shape (n, 4).",
     ),
-    "npu_bounding_box_encode": Doc(
-        "The inverse of npu_bounding_box_decode: ``(d - means) / stds`` with ``d_x = (x_gt - x) / w`` and ``d_w "
-        "= log(w_gt / w)``.",
-        {"anchor_box": _BOX, "ground_truth_box": _BOX},
-        "Deltas of shape (n, 4).",
-    ),
     **{
         name: Doc(
             "How much boxes overlap; those without an area overlap nothing. By the intersection over the union, "
@@ -326,23 +320,6 @@ DOCS = {
         "Those of both boxes.",
         "NotImplementedError: other modes have no gradient.",
     ),
-    "npu_nms_with_mask": Doc(
-        "Non-maximum suppression that keeps all boxes and says which survive.",
-        {"input": f"boxes and scores of shape (n, 5); {_SINGLE}"},
-        "Boxes and scores by falling score (n, 5), their indices (int32), and 1 for each that survives (uint8).",
-    ),
-    "npu_nms_v4": Doc(
-        "Indices of boxes by falling score, without those that overlap a better one.",
-        {
-            "self": f"boxes of shape (n, 4), any two opposite corners; {_SINGLE}",
-            "scores": "of shape (n)",
-            "max_output_size": "the most boxes to select",
-            "scores_threshold": "a tensor of one element: boxes need a higher score",
-            "iou_threshold": "a tensor of one element: boxes that overlap a better one by more are suppressed",
-            "pad_to_max_output_size": "has no effect: the indices are always padded, with zeros",
-        },
-        "Indices (int32, max_output_size) and their number (int32, 0-d).",
-    ),
     "npu_nms_rotated": Doc(
         "Indices of rotated boxes by falling score, without those that overlap a better one. The number is "
         "known on the "
@@ -355,37 +332,6 @@ DOCS = {
             "mode": "0: x, y, w, h, angle; 1: x1, y1, x2, y2, angle; angles in degrees",
         },
         "Indices (int32) and their number (int32, one element).",
-    ),
-    "npu_batch_nms": Doc(
-        "Non-maximum suppression for each class of each image, then the best of all classes.",
-        {
-            "self": f"boxes of shape (batch, n, q, 4), q being 1 or the number of classes; {_SINGLE}",
-            "scores": "of shape (batch, n, classes)",
-            "score_threshold": "boxes need a higher score",
-            "max_size_per_class": "the most boxes of a class",
-            "max_total_size": "the most boxes of an image",
-            "change_coordinate_frame": "has no effect without a window to clip to",
-            "transpose_box": "shapes are (batch, q, 4, n) and (batch, classes, n)",
-        },
-        "Boxes (batch, total, 4), scores and classes (batch, total), padded with zeros, and numbers (batch, int32).",
-    ),
-    "npu_rotated_overlaps": Doc(
-        "Areas that rotated boxes share.",
-        {"self": _ROTATED, "query_boxes": "likewise, (batch, 5, k)", "trans": "True: corners and angle"},
-        "Of shape (batch, n, k).",
-    ),
-    "npu_rotated_iou": Doc(
-        "How much rotated boxes overlap.",
-        {
-            "self": _ROTATED,
-            "query_boxes": "likewise, (batch, 5, k)",
-            "trans": "True: corners and angle",
-            "mode": _MODE.format("self"),
-            "is_cross": "each with each, else one to one",
-            "v_threshold": "tolerance of the card's clipping; has no effect on the simulated device",
-            "e_threshold": "tolerance of the card's clipping; has no effect on the simulated device",
-        },
-        "Of shape (batch, n, k) if is_cross, else (batch, n).",
     ),
     "npu_rotated_box_encode": Doc(
         "What turns anchors into rotated boxes, times ``weight``: differences of the centres by the anchor's size, "
@@ -401,48 +347,6 @@ DOCS = {
             "weight": "five factors",
         },
         "Boxes (batch, 5, n): corners, angle in degrees.",
-    ),
-    "npu_yolo_boxes_encode": Doc(
-        "Targets of YOLO's heads: ``clamp((centre_gt - centre) / stride + 0.5, 1e-6, 1 - 1e-6)`` and the "
-        "logarithms of the sizes' ratios.",
-        {
-            "self": _BOX,
-            "gt_bboxes": _BOX,
-            "stride": "integers of shape (n)",
-            "performance_mode": "True lets a card trade precision for speed",
-        },
-        "Of shape (n, 4).",
-    ),
-    "npu_anchor_response_flags": Doc(
-        "1 for each anchor of each cell of a feature map in which a box has its centre.",
-        {
-            "self": _BOX,
-            "featmap_size": "height and width of the map",
-            "stride": "pixels of a cell in x and y",
-            "num_base_anchors": "anchors per cell",
-        },
-        "uint8, of shape (height * width * num_base_anchors).",
-    ),
-    "npu_grid_assign_positive": Doc(
-        "Gives anchors the number (from 1) of the box they answer for: where ``max_overlaps > pos_iou_thr`` and "
-        "the anchor "
-        "is responsible, that of ``argmax_overlaps``; then each box whose best overlap exceeds ``min_pos_iou`` "
-        "takes its "
-        "best anchors.",
-        {
-            "self": "numbers assigned so far, of shape (n)",
-            "overlaps": "of shape (k, n)",
-            "box_responsible_flags": "of shape (n), not 0 where an anchor is responsible",
-            "max_overlaps": "``overlaps.max(0)``",
-            "argmax_overlaps": "``overlaps.argmax(0)``, int32",
-            "gt_max_overlaps": "``overlaps.max(1)``",
-            "gt_argmax_overlaps": "``overlaps.argmax(1)``, int32",
-            "num_gts": "number of boxes; more than k count as k",
-            "pos_iou_thr": "overlap above which an anchor is positive",
-            "min_pos_iou": "overlap above which a box takes its best anchors",
-            "gt_max_assign_all": "True: all anchors that overlap as much; False: the one of gt_argmax_overlaps",
-        },
-        "The new numbers, of shape (n).",
     ),
     "npu_sub_sample": Doc(
         "A random choice of labels for training: at most ``per_images``, of them at most ``positive_fraction`` "
@@ -464,18 +368,6 @@ DOCS = {
         },
         "Indices (int32, count x dimensions), padded with zeros, and whether a row is an index (bool, count).",
     ),
-    "npu_roi_align": Doc(
-        "Averages of bilinear samples over the cells of regions.",
-        {
-            "self": f"features of shape (n, c, h, w); {_SINGLE}",
-            "rois": _ROIS,
-            "pooled_height": "cells from top to bottom",
-            "pooled_width": "cells from left to right",
-            "sample_num": "samples per cell in each direction; 0: as many as the cell has pixels",
-            "roi_end_mode": _END,
-        },
-        "Of shape (regions, c, pooled_height, pooled_width).",
-    ),
     "npu_roi_alignbk": Doc(
         "The gradient of npu_roi_align by the features.",
         {
@@ -488,16 +380,6 @@ DOCS = {
             "roi_end_mode": _END + "; None means 1",
         },
         "Of shape xdiff_shape.",
-    ),
-    "npu_ps_roi_pooling": Doc(
-        "Averages over the cells of regions, each cell from channels of its own.",
-        {
-            "self": f"features of shape (n, output_dim * group_size^2, h, w); {_SINGLE}",
-            "rois": _PS_ROIS,
-            "group_size": "cells in each direction",
-            "output_dim": "channels of the result",
-        },
-        "Of shape (batch * n, output_dim, group_size, group_size).",
     ),
     "npu_ps_roi_pooling_backward": Doc(
         "The gradient of npu_ps_roi_pooling by the features.",

@@ -5,19 +5,24 @@ The operators live in ``torch.ops.npu``. What is attached to ``torch`` here are 
 they are first used, so that ``import torch`` pays for neither the operators' Python objects nor their documentation.
 """
 
+import json
 import types
+from pathlib import Path
 
 from torch.jit import _builtins
 
 import torch
 
+# Operators that the operator table declares whole, with their documentation; the build writes the file.
+DECLARED: dict[str, dict] = json.loads(Path(__file__).with_name("_declared_ops.json").read_text(encoding="utf-8"))
+
 # A function of torch each; those of METHODS are methods of torch.Tensor as well.
 FUNCTIONS = (
+    *(name for name, told in DECLARED.items() if not told["method"]),
     "_npu_dropout_inplace",
     "npu_apply_adam",
     "npu_bert_apply_adam",
     "npu_bounding_box_decode",
-    "npu_bounding_box_encode",
     "npu_confusion_transpose_backward",
     "npu_conv2d",
     "npu_conv2d_backward",
@@ -65,7 +70,6 @@ FUNCTIONS = (
     "npu_moe_token_unpermute_grad",
     "npu_multi_head_attention",
     "npu_multi_head_attention_backward",
-    "npu_nms_with_mask",
     "npu_pad",
     "npu_ps_roi_pooling_backward",
     "npu_ptiou",
@@ -77,12 +81,11 @@ FUNCTIONS = (
     "npu_swiglu_backward",
 )
 METHODS = (
+    *(name for name, told in DECLARED.items() if told["method"]),
     "_npu_dropout",
     "_npu_dropout_gen_mask",
     "get_npu_format",
     "npu_alloc_float_status",
-    "npu_anchor_response_flags",
-    "npu_batch_nms",
     "npu_bmmV2",
     "npu_broadcast",
     "npu_clear_float_status",
@@ -97,7 +100,6 @@ METHODS = (
     "npu_geglu",
     "npu_get_float_status",
     "npu_giou",
-    "npu_grid_assign_positive",
     "npu_hcom_allreduce",
     "npu_indexing",
     "npu_masked_fill_range",
@@ -105,19 +107,14 @@ METHODS = (
     "npu_min",
     "npu_mish",
     "npu_nms_rotated",
-    "npu_nms_v4",
     "npu_normalize_batch",
     "npu_one_hot",
-    "npu_ps_roi_pooling",
     "npu_reshape",
     "npu_rms_norm",
-    "npu_roi_align",
     "npu_roi_alignbk",
     "npu_rotary_mul",
     "npu_rotated_box_decode",
     "npu_rotated_box_encode",
-    "npu_rotated_iou",
-    "npu_rotated_overlaps",
     "npu_scatter",
     "npu_set_",
     "npu_silu",
@@ -130,7 +127,6 @@ METHODS = (
     "npu_sub_sample",
     "npu_swiglu",
     "npu_transpose",
-    "npu_yolo_boxes_encode",
 )
 # Their list of sizes may be spelled out: x.npu_transpose(2, 0, 1).
 _VARIADIC = frozenset(("npu_broadcast", "npu_confusion_transpose", "npu_reshape", "npu_transpose"))

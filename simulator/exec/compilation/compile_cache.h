@@ -2,18 +2,20 @@
 // Finding the compiled operator for a launch.
 //
 // Note [Compile cache]
-// An operator is compiled once for each description of a launch (type, shapes, dtypes, formats, attributes). Written as
-// a row of 64-bit words that is the key of one table. Before it each thread has two small tables of what it used last:
-// one by the stamps of descriptors, for those that are launched again and again, without looking inside; one by key.
+// An operator is compiled once for each description of a launch: type, shapes, dtypes, formats, attributes. The
+// description as a row of 64-bit numbers is the key of one table for the process. In front of it each thread has two
+// small tables of what it used last. One is by key. The other is by the stamps of the descriptors: a program that
+// launches with the same descriptors again is found there without a look at what they hold.
 //
 // Note [Eviction]
-// A full table drops the operators that were not used since it was last full, and raises `generation`; a thread that
-// sees a new generation empties its small tables. A dropped operator may still be in use, by a launch under way or by a
-// queued task. So it is freed in two steps: first an eviction must find no thread inside a launch that began before the
-// drop, then a later one that all tasks queued by that time have run. Looking up needs no atomic read-modify-write: a
-// launch only sets a flag of its thread (LaunchScope). Nor does the flag need a barrier: an eviction issues one for all
-// threads (membarrier) where the kernel offers it, and evictions lie so many compilations apart that a flag has been
-// seen by then.
+// When the table is full, it drops the operators that were not used since it was full before, and raises `generation`;
+// a thread that sees a new generation empties its small tables. A dropped operator may still be in use: by a launch that
+// is under way, or by a queued task. So later evictions free it, in two steps. The first step is done when no thread is
+// inside a launch that began before the drop: from then on no new task can refer to it. The second is done when all
+// tasks that were queued at that time have run. To look an operator up is cheap because of this: a launch only sets a
+// flag of its thread (LaunchScope), by a plain store without a barrier. The eviction issues the barrier for all threads
+// (membarrier) where the kernel offers it; elsewhere so many compilations lie between two evictions that every flag has
+// been seen by then.
 
 #include <atomic>
 #include <cstdint>
@@ -66,7 +68,7 @@ class LaunchScope {
   bool outermost_ = false;
 };
 
-// Makes every thread look up in the table of all again, since an option has changed what a description stands for.
+// Makes every thread forget what its small tables hold: an option has changed what a description stands for.
 void look_up_again();
 
 // How many compiled operators are in memory, those included that wait to be freed.

@@ -1,7 +1,7 @@
 // Private formats of device memory in copies and files: what copy.deepcopy asks for, and what torch.save keeps beside
 // the logical values, through upstream's registry of what back ends add to a tensor's record.
 
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>

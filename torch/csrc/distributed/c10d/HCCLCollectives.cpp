@@ -2,7 +2,7 @@
 // HCCL's. What lies on the group's stream around a call (copies, divisions) are operators of ours, on that stream.
 
 #include <ATen/ATen.h>
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUFunctions.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>

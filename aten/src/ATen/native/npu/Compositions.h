@@ -1,8 +1,8 @@
 #pragma once
 // What operators are computed of where the device lacks the IR operator that is all of one: see Note [What a card has]
-// in frame/Missing.h. The expressions of `composed` in the operator table call these. Arguments are those of the aten
-// overload; `compute` is the dtype in which the operator computes, and floating-point results may be wider than the
-// result that is wanted.
+// in frame/command/Missing.h. The expressions of `composed` in the operator table call these. Arguments are those of
+// the aten overload; `compute` is the dtype in which the operator computes, and floating-point results may be wider
+// than the result that is wanted.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -41,6 +41,16 @@ Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double ba
 enum class Chebyshev { T, U, V, W };
 Tensor chebyshev(Chebyshev kind, const Tensor& x, const Tensor& n, bool shifted, ScalarType compute);
 
+// ---- ComposedPolynomials.cpp
+enum class Polynomial { HermiteH, HermiteHe, LaguerreL, LegendreP };
+Tensor polynomial(Polynomial kind, const Tensor& self, const Tensor& n, ScalarType compute);
+
+// ---- ComposedBessel.cpp
+Tensor bessel_j(int64_t order, const Tensor& self, ScalarType compute);
+Tensor bessel_y(int64_t order, const Tensor& self, ScalarType compute);
+Tensor bessel_k(int64_t order, bool scaled, const Tensor& self, ScalarType compute);
+Tensor spherical_bessel_j0(const Tensor& self, ScalarType compute);
+
 // ---- ComposedActivation.cpp: numbers that no attribute of fp32 holds
 Tensor elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale);
 Tensor elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
@@ -67,6 +77,11 @@ Tensor unfold_backward(const Tensor& grad_in, IntArrayRef input_sizes, int64_t d
 Tensor median(const Tensor& self, bool ignore_nan);
 Tensor histc(const Tensor& self, int64_t bins, double min, double max);
 Tensor logcumsumexp(const Tensor& self, int64_t dim);
+
+// ---- ComposedSort.cpp: values and where they were along a dimension
+std::tuple<Tensor, Tensor> kthvalue(const Tensor& self, int64_t k, int64_t dim, bool keepdim);
+std::tuple<Tensor, Tensor> median_along(const Tensor& self, int64_t dim, bool keepdim, bool ignore_nan);
+std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim);
 
 // ---- ComposedScatter.cpp
 Tensor scatter_reduce(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src, std::string_view reduce,
@@ -97,6 +112,12 @@ Tensor smooth_l1_loss_backward(const Tensor& grad_output, const Tensor& self, co
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta);
 Tensor huber_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t reduction,
                            double delta);
+Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar& p, const Scalar& margin,
+                         const std::optional<Tensor>& weight, int64_t reduction);
+Tensor multi_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, const Scalar& p,
+                                  const Scalar& margin, const std::optional<Tensor>& weight, int64_t reduction);
+Tensor multilabel_margin_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                                       int64_t reduction, const Tensor& is_target);
 
 // ---- ComposedAttention.cpp
 // The result and the logarithms of the sums of the exponentials of its scores.

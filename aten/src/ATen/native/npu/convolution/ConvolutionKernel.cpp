@@ -4,11 +4,11 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/zeros.h>
 #include <NPUNativeFunctions.h>

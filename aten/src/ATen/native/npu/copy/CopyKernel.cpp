@@ -3,11 +3,12 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <NPUNativeFunctions.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUTaskQueue.h>

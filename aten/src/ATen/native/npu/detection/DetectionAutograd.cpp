@@ -47,52 +47,6 @@ struct Giou : Function<Giou> {
   }
 };
 
-struct RoiAlign : Function<RoiAlign> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& rois, double scale, int64_t height,
-                        int64_t width, int64_t samples, int64_t mode) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({rois});
-    ctx->saved_data["sizes"] = self.sizes();
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["height"] = height;
-    ctx->saved_data["width"] = width;
-    ctx->saved_data["samples"] = samples;
-    ctx->saved_data["mode"] = mode;
-    return NPU_CUSTOM_OP(npu_roi_align, "npu_roi_align", "").call(self, rois, scale, height, width, samples, mode);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const Tensor dx =
-        NPU_CUSTOM_OP(npu_roi_alignbk, "npu_roi_alignbk", "")
-            .call(grads[0], saved[0], ctx->saved_data["sizes"].toIntVector(), ctx->saved_data["width"].toInt(),
-                  ctx->saved_data["height"].toInt(), ctx->saved_data["scale"].toDouble(),
-                  ctx->saved_data["samples"].toInt(), ctx->saved_data["mode"].toInt());
-    return {dx, {}, {}, {}, {}, {}, {}};
-  }
-};
-
-struct PsRoiPooling : Function<PsRoiPooling> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& self, const Tensor& rois, double scale, int64_t group,
-                        int64_t channels) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({rois});
-    ctx->saved_data["sizes"] = self.sizes();
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["group"] = group;
-    ctx->saved_data["channels"] = channels;
-    return NPU_CUSTOM_OP(npu_ps_roi_pooling, "npu_ps_roi_pooling", "").call(self, rois, scale, group, channels);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const auto sizes = ctx->saved_data["sizes"].toIntVector();
-    const Tensor dx =
-        NPU_CUSTOM_OP(npu_ps_roi_pooling_backward, "npu_ps_roi_pooling_backward", "")
-            .call(grads[0], saved[0], ctx->saved_data["scale"].toDouble(), ctx->saved_data["group"].toInt(),
-                  ctx->saved_data["channels"].toInt(), IntArrayRef(sizes).slice(2));
-    return {dx, {}, {}, {}, {}};
-  }
-};
-
 struct DeformableConv2d : Function<DeformableConv2d> {
   static variable_list forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const Tensor& offset,
                                const std::optional<Tensor>& bias, IntArrayRef kernel, IntArrayRef stride,
@@ -168,16 +122,6 @@ Tensor npu_bounding_box_decode_autograd(const Tensor& rois, const Tensor& deltas
 
 Tensor npu_giou_autograd(const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross, int64_t mode) {
   return Giou::apply(self, gtboxes, trans, is_cross, mode);
-}
-
-Tensor npu_roi_align_autograd(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t pooled_height,
-                              int64_t pooled_width, int64_t sample_num, int64_t roi_end_mode) {
-  return RoiAlign::apply(self, rois, spatial_scale, pooled_height, pooled_width, sample_num, roi_end_mode);
-}
-
-Tensor npu_ps_roi_pooling_autograd(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t group_size,
-                                   int64_t output_dim) {
-  return PsRoiPooling::apply(self, rois, spatial_scale, group_size, output_dim);
 }
 
 std::tuple<Tensor, Tensor> npu_deformable_conv2d_autograd(const Tensor& input, const Tensor& weight,

@@ -1,4 +1,5 @@
-// npu operators of object detectors; each is one IR operator.
+// npu operators of object detectors that are more than one IR operator, or share what they check. The table has the
+// others.
 
 #include <ATen/native/npu/detection/DetectionArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
@@ -15,25 +16,6 @@
 #include <tuple>
 
 namespace at::native::npu {
-namespace {
-
-void check_boxes(const char* name, const Tensor& boxes) {
-  TORCH_CHECK(boxes.dim() == 2 && boxes.size(1) == 4, name, ": boxes of shape (n, 4) expected, got ", boxes.sizes());
-  check_dtype(boxes.scalar_type(), kDtypeFloat, name);
-}
-void check_pairs(const char* name, const Tensor& a, const Tensor& b) {
-  check_boxes(name, a);
-  check_boxes(name, b);
-  TORCH_CHECK(a.size(0) == b.size(0), name, ": as many boxes on both sides expected, got ", a.sizes(), " and ",
-              b.sizes());
-}
-void check_rotated(const char* name, const Tensor& a, const Tensor& b) {
-  TORCH_CHECK(a.dim() == 3 && a.size(1) == 5 && b.dim() == 3 && b.size(1) == 5 && a.size(0) == b.size(0), name,
-              ": rotated boxes of shape (batch, 5, n) expected, got ", a.sizes(), " and ", b.sizes());
-  check_single(name, a);
-}
-
-}  // namespace
 
 Tensor npu_bounding_box_decode(const Tensor& rois, const Tensor& deltas, double means0, double means1, double means2,
                                double means3, double stds0, double stds1, double stds2, double stds3,
@@ -48,19 +30,6 @@ Tensor npu_bounding_box_decode(const Tensor& rois, const Tensor& deltas, double 
   cmd.Attr("stds", ArrayRef<double>({stds0, stds1, stds2, stds3}));
   cmd.Attr("max_shape", max_shape).Attr("wh_ratio_clip", wh_ratio_clip).Run();
   return boxes;
-}
-
-Tensor npu_bounding_box_encode(const Tensor& anchor_box, const Tensor& ground_truth_box, double means0, double means1,
-                               double means2, double means3, double stds0, double stds1, double stds2, double stds3) {
-  DeviceOf guard(anchor_box);
-  check_pairs("npu_bounding_box_encode", anchor_box, ground_truth_box);
-  const Tensor deltas = new_like(anchor_box);
-  if (deltas.is_meta() || deltas.numel() == 0) return deltas;
-  OpCommand cmd;
-  cmd.Name("BoundingBoxEncode").Input(anchor_box).Input(ground_truth_box).Output(deltas);
-  cmd.Attr("means", ArrayRef<double>({means0, means1, means2, means3}));
-  cmd.Attr("stds", ArrayRef<double>({stds0, stds1, stds2, stds3})).Run();
-  return deltas;
 }
 
 static Tensor overlaps(const char* name, const char* ir, const Tensor& bboxes, const Tensor& gtboxes, int64_t mode) {
@@ -84,10 +53,7 @@ Tensor npu_ptiou(const Tensor& bboxes, const Tensor& gtboxes, int64_t mode) {
 static void check_giou(const char* name, const Tensor& self, const Tensor& gtboxes, bool is_cross) {
   TORCH_CHECK(self.dim() == 2 && self.size(0) == 4 && gtboxes.dim() == 2 && gtboxes.size(0) == 4, name,
               ": boxes of shape (4, n) expected, got ", self.sizes(), " and ", gtboxes.sizes());
-  TORCH_CHECK(is_cross || self.size(1) == gtboxes.size(1), name,
-              ": one to one (is_cross=False) needs as many boxes on "
-              "both sides, got ",
-              self.sizes(), " and ", gtboxes.sizes());
+  check_one_to_one(name, is_cross, self, gtboxes, 1);
   check_dtype(self.scalar_type(), kDtypeFloat, name);
 }
 
@@ -121,43 +87,6 @@ std::tuple<Tensor, Tensor> npu_giou_backward(const Tensor& grad, const Tensor& b
   return {dbboxes, dgtboxes};
 }
 
-std::tuple<Tensor, Tensor, Tensor> npu_nms_with_mask(const Tensor& input, const Scalar& iou_threshold) {
-  DeviceOf guard(input);
-  TORCH_CHECK(input.dim() == 2 && input.size(1) >= 5,
-              "npu_nms_with_mask: boxes and scores of shape (n, 5) expected, "
-              "got ",
-              input.sizes());
-  check_single("npu_nms_with_mask", input);
-  const int64_t n = input.size(0);
-  const Tensor boxes = new_like(input, {n, 5}), index = new_like(input, {n}, kInt), mask = new_like(input, {n}, kByte);
-  if (!input.is_meta() && n > 0) {
-    OpCommand cmd;
-    cmd.Name("NMSWithMask").Input(input).Output(boxes).Output(index).Output(mask);
-    cmd.Attr("iou_threshold", iou_threshold.toDouble()).Run();
-  }
-  return {boxes, index, mask};
-}
-
-std::tuple<Tensor, Tensor> npu_nms_v4(const Tensor& self, const Tensor& scores, const Scalar& max_output_size,
-                                      const Tensor& iou_threshold, const Tensor& scores_threshold,
-                                      bool pad_to_max_output_size) {
-  DeviceOf guard(self);
-  check_boxes("npu_nms_v4", self);
-  check_single("npu_nms_v4", self);
-  TORCH_CHECK(scores.dim() == 1 && scores.size(0) == self.size(0), "npu_nms_v4: a score per box expected, got ",
-              scores.sizes(), " for boxes of shape ", self.sizes());
-  const int64_t most = max_output_size.toLong();
-  TORCH_CHECK(most >= 0, "npu_nms_v4: max_output_size is at least 0, got ", most);
-  const Tensor index = new_like(self, {most}, kInt), count = new_like(self, {}, kInt);
-  if (!self.is_meta()) {
-    OpCommand cmd;
-    cmd.Name("NonMaxSuppressionV4").Input(self).Input(scores).Input(max_output_size, kInt);
-    cmd.Input(iou_threshold).Input(scores_threshold).Output(index).Output(count);
-    cmd.Attr("pad_to_max_output_size", pad_to_max_output_size).Run();
-  }
-  return {index, count};
-}
-
 // How many are selected is known on the device: the indices are cut to that number.
 std::tuple<Tensor, Tensor> npu_nms_rotated(const Tensor& self, const Tensor& scores, double iou_threshold,
                                            double scores_threshold, int64_t max_output_size, int64_t mode) {
@@ -175,60 +104,6 @@ std::tuple<Tensor, Tensor> npu_nms_rotated(const Tensor& self, const Tensor& sco
   cmd.Attr("iou_threshold", iou_threshold).Attr("scores_threshold", scores_threshold);
   cmd.Attr("max_output_size", max_output_size).Attr("mode", mode).Run();
   return {index.narrow(0, 0, count.item<int64_t>()).clone(), count};
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> npu_batch_nms(const Tensor& self, const Tensor& scores,
-                                                         double score_threshold, double iou_threshold,
-                                                         int64_t max_size_per_class, int64_t max_total_size,
-                                                         bool change_coordinate_frame, bool transpose_box) {
-  DeviceOf guard(self);
-  TORCH_CHECK(self.dim() == 4 && scores.dim() == 3 && self.size(transpose_box ? 2 : 3) == 4,
-              "npu_batch_nms: boxes of shape (batch, anchors, q, 4), or (batch, q, 4, anchors) with transpose_box, and "
-              "scores of shape (batch, anchors, classes) expected, got ",
-              self.sizes(), " and ", scores.sizes());
-  check_single("npu_batch_nms", self);
-  TORCH_CHECK(max_size_per_class > 0 && max_total_size > 0, "npu_batch_nms: sizes are above 0, got ",
-              max_size_per_class, " and ", max_total_size);
-  const int64_t batch = self.size(0);
-  const Tensor boxes = new_like(self, {batch, max_total_size, 4}), best = new_like(self, {batch, max_total_size});
-  const Tensor classes = new_like(self, {batch, max_total_size}), count = new_like(self, {batch}, kInt);
-  if (!self.is_meta() && batch > 0) {
-    OpCommand cmd;
-    cmd.Name("BatchMultiClassNonMaxSuppression").Input(self).Input(scores);
-    cmd.Output(boxes).Output(best).Output(classes).Output(count);
-    cmd.Attr("score_threshold", score_threshold).Attr("iou_threshold", iou_threshold);
-    cmd.Attr("max_size_per_class", max_size_per_class).Attr("max_total_size", max_total_size);
-    cmd.Attr("change_coordinate_frame", change_coordinate_frame).Attr("transpose_box", transpose_box).Run();
-  }
-  return {boxes, best, classes, count};
-}
-
-Tensor npu_rotated_overlaps(const Tensor& self, const Tensor& query_boxes, bool trans) {
-  DeviceOf guard(self);
-  check_rotated("npu_rotated_overlaps", self, query_boxes);
-  const Tensor result = new_like(self, {self.size(0), self.size(2), query_boxes.size(2)});
-  if (result.is_meta() || result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("RotatedOverlaps").Input(self).Input(query_boxes).Output(result).Attr("trans", trans).Run();
-  return result;
-}
-
-Tensor npu_rotated_iou(const Tensor& self, const Tensor& query_boxes, bool trans, int64_t mode, bool is_cross,
-                       double v_threshold, double e_threshold) {
-  DeviceOf guard(self);
-  check_rotated("npu_rotated_iou", self, query_boxes);
-  TORCH_CHECK(is_cross || self.size(2) == query_boxes.size(2),
-              "npu_rotated_iou: one to one (is_cross=False) needs as "
-              "many boxes on both sides, got ",
-              self.sizes(), " and ", query_boxes.sizes());
-  const char* text = overlap_mode(mode);
-  const Tensor result = is_cross ? new_like(self, {self.size(0), self.size(2), query_boxes.size(2)})
-                                 : new_like(self, {self.size(0), self.size(2)});
-  if (result.is_meta() || result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("RotatedIou").Input(self).Input(query_boxes).Output(result).Attr("trans", trans).Attr("mode", text);
-  cmd.Attr("is_cross", is_cross).Attr("v_threshold", v_threshold).Attr("e_threshold", e_threshold).Run();
-  return result;
 }
 
 // The weights are an attribute of the IR operator, so they come to the host.
@@ -252,50 +127,6 @@ Tensor npu_rotated_box_encode(const Tensor& self, const Tensor& gt_bboxes, const
 }
 Tensor npu_rotated_box_decode(const Tensor& self, const Tensor& deltas, const Tensor& weight) {
   return recode("npu_rotated_box_decode", "RotatedBoxDecode", self, deltas, weight);
-}
-
-Tensor npu_yolo_boxes_encode(const Tensor& self, const Tensor& gt_bboxes, const Tensor& stride, bool performance_mode) {
-  DeviceOf guard(self);
-  check_pairs("npu_yolo_boxes_encode", self, gt_bboxes);
-  TORCH_CHECK(stride.dim() == 1 && stride.size(0) == self.size(0) && isIntegralType(stride.scalar_type(), false),
-              "npu_yolo_boxes_encode: an integer stride per box expected, got ", stride.scalar_type(), " of shape ",
-              stride.sizes(), " for boxes of shape ", self.sizes());
-  const Tensor result = new_like(self);
-  if (result.is_meta() || result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("YoloBoxesEncode").Input(self).Input(gt_bboxes).Input(stride).Output(result);
-  cmd.Attr("performance_mode", performance_mode ? "high_performance" : "high_precision").Run();
-  return result;
-}
-
-Tensor npu_anchor_response_flags(const Tensor& self, IntArrayRef featmap_size, IntArrayRef stride,
-                                 int64_t num_base_anchors) {
-  DeviceOf guard(self);
-  check_boxes("npu_anchor_response_flags", self);
-  const Tensor result = new_like(self, {featmap_size[0] * featmap_size[1] * num_base_anchors}, kByte);
-  if (result.is_meta() || result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("AnchorResponseFlags").Input(self).Output(result).Attr("featmap_size", featmap_size);
-  cmd.Attr("strides", stride).Attr("num_base_anchors", num_base_anchors).Run();
-  return result;
-}
-
-Tensor npu_grid_assign_positive(const Tensor& self, const Tensor& overlaps, const Tensor& box_responsible_flags,
-                                const Tensor& max_overlaps, const Tensor& argmax_overlaps,
-                                const Tensor& gt_max_overlaps, const Tensor& gt_argmax_overlaps, int64_t num_gts,
-                                double pos_iou_thr, double min_pos_iou, bool gt_max_assign_all) {
-  DeviceOf guard(self);
-  TORCH_CHECK(self.dim() == 1 && overlaps.dim() == 2 && overlaps.size(1) == self.size(0),
-              "npu_grid_assign_positive: self of shape (n) and overlaps of shape (k, n) expected, got ", self.sizes(),
-              " and ", overlaps.sizes());
-  const Tensor result = new_like(self);
-  if (result.is_meta() || result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("GridAssignPositive").Input(self).Input(overlaps).Input(box_responsible_flags).Input(max_overlaps);
-  cmd.Input(argmax_overlaps).Input(gt_max_overlaps).Input(gt_argmax_overlaps).Input(IntArrayRef(num_gts));
-  cmd.Output(result).Attr("pos_iou_thr", pos_iou_thr).Attr("min_pos_iou", min_pos_iou);
-  cmd.Attr("gt_max_assign_all", gt_max_assign_all).Run();
-  return result;
 }
 
 // Keeps at most per_images labels at random, of them at most that fraction positive (1); the rest becomes -1.

@@ -1,8 +1,8 @@
-// npu operators that sample features: regions of interest and deformable convolution.
+// npu operators that sample features: gradients of regions of interest, and deformable convolution.
 
+#include <ATen/native/npu/detection/DetectionArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
-#include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -10,43 +10,6 @@
 #include <NPUCustomFunctions.h>
 
 namespace at::native::npu {
-namespace {
-
-void check_features(const char* name, const Tensor& x) {
-  TORCH_CHECK(x.dim() == 4, name, ": features of shape (n, c, h, w) expected, got ", x.sizes());
-  check_single(name, x);
-}
-void check_rois(const char* name, const Tensor& rois) {
-  TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5, name, ": rois of shape (n, 5) expected, got ", rois.sizes());
-}
-void check_end_mode(const char* name, int64_t mode) {
-  TORCH_CHECK(mode >= 0 && mode <= 2, name,
-              ": roi_end_mode is 0 (corners as they are), 1 (the last pixel is inside) or "
-              "2 (aligned by half a pixel), got ",
-              mode);
-}
-void check_ps(const char* name, const Tensor& rois, int64_t channels, int64_t group_size, int64_t output_dim) {
-  TORCH_CHECK(rois.dim() == 3 && rois.size(1) == 5, name, ": rois of shape (batch, 5, n) expected, got ", rois.sizes());
-  TORCH_CHECK(group_size > 0 && output_dim > 0 && channels == output_dim * group_size * group_size, name, ": ",
-              channels, " channels are not output_dim * group_size^2 = ", output_dim, " * ", group_size, "^2");
-}
-
-}  // namespace
-
-Tensor npu_roi_align(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t pooled_height,
-                     int64_t pooled_width, int64_t sample_num, int64_t roi_end_mode) {
-  DeviceOf guard(self);
-  check_features("npu_roi_align", self);
-  check_rois("npu_roi_align", rois);
-  check_end_mode("npu_roi_align", roi_end_mode);
-  const Tensor y = new_like(self, {rois.size(0), self.size(1), pooled_height, pooled_width});
-  if (y.is_meta() || y.numel() == 0) return y;
-  OpCommand cmd;
-  cmd.Name("ROIAlign").Input(self).Input(rois).Output(y).Attr("spatial_scale", spatial_scale);
-  cmd.Attr("pooled_height", pooled_height).Attr("pooled_width", pooled_width);
-  cmd.Attr("sample_num", sample_num).Attr("roi_end_mode", roi_end_mode).Run();
-  return y;
-}
 
 // `self` is the gradient of the pooled features.
 Tensor npu_roi_alignbk(const Tensor& self, const Tensor& rois, IntArrayRef xdiff_shape, int64_t pooled_width,
@@ -65,19 +28,6 @@ Tensor npu_roi_alignbk(const Tensor& self, const Tensor& rois, IntArrayRef xdiff
   cmd.Attr("pooled_height", pooled_height).Attr("pooled_width", pooled_width).Attr("spatial_scale", spatial_scale);
   cmd.Attr("sample_num", sample_num).Attr("roi_end_mode", roi_end_mode.value_or(1)).Run();
   return dx;
-}
-
-Tensor npu_ps_roi_pooling(const Tensor& self, const Tensor& rois, double spatial_scale, int64_t group_size,
-                          int64_t output_dim) {
-  DeviceOf guard(self);
-  check_features("npu_ps_roi_pooling", self);
-  check_ps("npu_ps_roi_pooling", rois, self.size(1), group_size, output_dim);
-  const Tensor y = new_like(self, {rois.size(0) * rois.size(2), output_dim, group_size, group_size});
-  if (y.is_meta() || y.numel() == 0) return y;
-  OpCommand cmd;
-  cmd.Name("PSROIPoolingV2").Input(self).Input(rois).Output(y).Attr("spatial_scale", spatial_scale);
-  cmd.Attr("group_size", group_size).Attr("output_dim", output_dim).Run();
-  return y;
 }
 
 // `input_size` is the features' height and width.

@@ -12,7 +12,7 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <NPUNativeFunctions.h>
 
 namespace at::native::npu {

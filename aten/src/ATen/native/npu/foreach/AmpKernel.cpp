@@ -5,7 +5,7 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>

@@ -1,8 +1,8 @@
 // Casts between formats of device memory. What a format is: Note [Formats] in frame/layout/Format.h.
 
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
-#include <ATen/native/npu/frame/layout/Format.h>
 #include <ATen/ops/empty_like.h>
 #include <NPUCustomFunctions.h>
 #include <NPUNativeFunctions.h>

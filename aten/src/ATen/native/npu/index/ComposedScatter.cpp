@@ -7,12 +7,14 @@
 #include <ATen/native/npu/frame/inference/Dtype.h>
 
 #include <limits>
+#include <optional>
+#include <tuple>
 
 namespace at::native::npu::composed {
 namespace {
 
-// A dtype that CANN's operators of maxima take and that holds the values.
-ScalarType dtype_of_extremes(ScalarType type, const char* ir) {
+// A dtype that CANN's operators of maxima take and that holds the values, if there is one.
+std::optional<ScalarType> dtype_of_extremes(ScalarType type) {
   switch (type) {
     case kFloat:
     case kHalf:
@@ -27,7 +29,7 @@ ScalarType dtype_of_extremes(ScalarType type, const char* ir) {
     case kBool:
       return kByte;
     default:
-      throw MissingOperator(ir);
+      return std::nullopt;
   }
 }
 
@@ -45,16 +47,35 @@ Tensor flat_places(const Tensor& self, int64_t dim, const Tensor& index) {
   return place.reshape({-1});
 }
 
+// The largest value for each place, or the least one, by order: of the values for one place the last one is put there.
+// The others go to a place more, which is cut off.
+Tensor extremes_by_order(bool most, const Tensor& self, const Tensor& places, const Tensor& values) {
+  const int64_t n = values.numel();
+  const Tensor by_value = std::get<1>(at::sort(values, /*stable=*/true, 0, /*descending=*/!most));
+  const auto [place, within] = at::sort(places.index_select(0, by_value), /*stable=*/true, 0, /*descending=*/false);
+  const Tensor value = values.index_select(0, by_value.index_select(0, within));
+  const Tensor ends =
+      at::cat({place.narrow(0, 1, n - 1).ne(place.narrow(0, 0, n - 1)), at::ones({1}, place.options().dtype(kBool))});
+  const Tensor room = at::cat({self, self.narrow(0, 0, 1)});
+  const Tensor found = room.scatter(0, at::where(ends, place, self.numel()), value).narrow(0, 0, self.numel());
+  return most ? at::maximum(self, found) : at::minimum(self, found);
+}
+
 // ScatterMax or ScatterMin of single elements; a NaN stays one.
-Tensor extremes(const char* type, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
-  const ScalarType dtype = dtype_of_extremes(self.scalar_type(), type);
+Tensor extremes(bool most, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+  const std::optional<ScalarType> known = dtype_of_extremes(self.scalar_type());
+  const ScalarType dtype = known.value_or(self.scalar_type());
   // An index out of bounds is found here, before it becomes the place of another element.
   at::gather(self, dim, index);
   const Tensor places = flat_places(self, dim, index);
   const Tensor values = src.to(dtype).reshape({-1});
-  const Tensor result = self.to(dtype).reshape({-1}).clone();
-  OpCommand cmd;
-  cmd.Name(type).Input(result).Input(places).Input(values).Output(result).Run();
+  Tensor result = self.to(dtype).reshape({-1}).clone();
+  if (known.has_value()) {
+    OpCommand cmd;
+    cmd.Name(most ? "ScatterMax" : "ScatterMin").Input(result).Input(places).Input(values).Output(result).Run();
+  } else {
+    result = extremes_by_order(most, result, places, values);
+  }
   Tensor given = result;
   if (isFloatingType(dtype)) {
     const Tensor none = at::zeros_like(result);
@@ -96,7 +117,7 @@ Tensor scatter_reduce(const Tensor& self, int64_t dim, const Tensor& index, cons
   Tensor values = src.to(compute);
   for (int64_t i = 0; i < index.dim(); ++i) values = values.narrow(i, 0, index.size(i));
   const Tensor base = include_self ? self.to(compute) : neutral(self.to(compute), d, index, reduce);
-  if (extreme) return extremes(reduce == "amax" ? "ScatterMax" : "ScatterMin", base, d, index, values.contiguous());
+  if (extreme) return extremes(reduce == "amax", base, d, index, values.contiguous());
   if (reduce == "prod") return base.scatter(d, index, values, "multiply");
   const Tensor sum = base.scatter_add(d, index, values);
   if (reduce == "sum") return sum;

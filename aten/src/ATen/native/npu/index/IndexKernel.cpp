@@ -9,13 +9,14 @@
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <ATen/native/npu/index/IndexArgs.h>
 #include <NPUNativeFunctions.h>
 

@@ -1,14 +1,14 @@
-// Linear algebra by those operators of CANN that give what upstream's do. What also gives a factorisation with pivots,
-// or a status of each matrix instead of an error, runs on the CPU.
+// Linear algebra by those operators of CANN that give what upstream's do. ComposedLu.cpp has what also gives a
+// factorisation with pivots, or a status of each matrix instead of an error.
 
 #include <ATen/ATen.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/registration/AtenOp.h>
+#include <ATen/native/npu/linalg/Matrices.h>
 
 namespace at::native::npu {
-namespace {
 
 DimVector with_tail(const Tensor& t, std::initializer_list<int64_t> tail) {
   DimVector sizes(t.sizes().slice(0, t.dim() - 2));
@@ -16,43 +16,57 @@ DimVector with_tail(const Tensor& t, std::initializer_list<int64_t> tail) {
   return sizes;
 }
 
-// The conjugate transpose.
 Tensor turned(const Tensor& t) { return t.transpose(-2, -1).conj().resolve_conj(); }
 
-// The solution x of matrix x = rhs, or of its adjoint, for matrices of which one triangle is read.
-Tensor solve(const Tensor& matrix, const Tensor& rhs, bool lower, bool of_adjoint = false) {
-  const Tensor result = empty_npu(rhs.sizes(), rhs.scalar_type(), rhs.device());
-  if (result.numel() == 0) return result;
-  OpCommand cmd;
-  cmd.Name("MatrixTriangularSolve").Input(matrix).Input(rhs).Output(result);
-  cmd.Attr("lower", lower).Attr("adjoint", of_adjoint).Run();
-  return result;
-}
-
-Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left, bool unit) {
+Tensor solve_triangular(const Tensor& matrix, const Tensor& b, const Triangle& triangle, bool left) {
   const auto batch_of = [](const Tensor& t) { return t.sizes().slice(0, t.dim() - 2); };
-  const DimVector batch = at::infer_size_dimvector(batch_of(a), batch_of(b));
+  const DimVector batch = at::infer_size_dimvector(batch_of(matrix), batch_of(b));
   const auto spread = [&](const Tensor& t) {
     DimVector sizes(batch);
     sizes.append({t.size(-2), t.size(-1)});
     return t.expand(sizes);
   };
-  Tensor matrix = spread(a), rhs = spread(b);
-  if (unit) {
-    matrix = matrix.contiguous().clone();
-    matrix.diagonal(0, -2, -1).fill_(1);
+  Tensor a = spread(matrix), rhs = spread(b);
+  if (triangle.unit) {
+    a = a.contiguous().clone();
+    a.diagonal(0, -2, -1).fill_(1);
   }
-  if (left) return solve(matrix, rhs, !upper);
-  return solve(matrix.transpose(-2, -1), rhs.transpose(-2, -1), upper).transpose(-2, -1);
+  bool upper = triangle.upper;
+  if (!left) {
+    a = a.transpose(-2, -1), rhs = rhs.transpose(-2, -1), upper = !upper;
+  }
+  const Tensor x = empty_npu(rhs.sizes(), rhs.scalar_type(), rhs.device());
+  if (x.numel() > 0) {
+    OpCommand cmd;
+    cmd.Name("MatrixTriangularSolve").Input(a).Input(rhs).Output(x);
+    cmd.Attr("lower", !upper).Attr("adjoint", triangle.adjoint).Run();
+  }
+  return left ? x : x.transpose(-2, -1);
 }
+
+namespace {
 
 // By the factor of a matrix: L L^H x = b, or U^H U x = b.
 Tensor solve_by_factor(const Tensor& factor, const Tensor& b, bool upper) {
-  const Tensor first = solve(factor, b, !upper, upper);
-  return solve(factor, first, !upper, !upper);
+  const Tensor first = solve_triangular(factor, b, {.upper = upper, .adjoint = upper});
+  return solve_triangular(factor, first, {.upper = upper, .adjoint = !upper});
 }
 
 }  // namespace
+
+LeastSquares least_squares(const Tensor& matrix, const Tensor& b, double limit) {
+  const auto [u, values, vh] = at::_linalg_svd(matrix, /*full_matrices=*/false, /*compute_uv=*/true);
+  if (values.size(-1) == 0) {
+    const Tensor none = at::zeros(values.sizes().slice(0, values.dim() - 1), values.options().dtype(kLong));
+    const Tensor rests = at::square(b.abs()).sum(-2);
+    return {at::matmul(turned(matrix), b).mul(0), rests, none, values};
+  }
+  const Tensor counted = values.gt(values.narrow(-1, 0, 1) * limit);
+  const Tensor inverse = at::where(counted, at::reciprocal(values), at::zeros_like(values)).unsqueeze(-1);
+  const Tensor x = at::matmul(turned(vh), at::matmul(turned(u), b) * inverse);
+  const Tensor rests = at::square((b - at::matmul(matrix, x)).abs()).sum(-2);
+  return {x, rests, counted.sum(-1), values};
+}
 
 std::vector<Tensor> composed_eigh(const AtenArguments& a) {
   const Tensor& self = a.tensor("A");
@@ -112,15 +126,15 @@ std::vector<Tensor> composed_svd(const AtenArguments& a) {
 }
 
 std::vector<Tensor> composed_solve_triangular(const AtenArguments& a) {
-  return {solve_triangular(a.tensor("self"), a.tensor("B"), a["upper"].toBool(), a["left"].toBool(),
-                           a["unitriangular"].toBool())};
+  const Triangle triangle{.upper = a["upper"].toBool(), .unit = a["unitriangular"].toBool()};
+  return {solve_triangular(a.tensor("self"), a.tensor("B"), triangle, a["left"].toBool())};
 }
 
 std::vector<Tensor> composed_triangular_solve(const AtenArguments& a) {
   const Tensor &b = a.tensor("self"), &given = a.tensor("A");
   const bool upper = a["upper"].toBool(), transposed = a["transpose"].toBool();
   const Tensor matrix = transposed ? given.transpose(-2, -1) : given;
-  const Tensor x = solve_triangular(matrix, b, upper != transposed, /*left=*/true, a["unitriangular"].toBool());
+  const Tensor x = solve_triangular(matrix, b, {.upper = upper != transposed, .unit = a["unitriangular"].toBool()});
   return {x, given.clone()};
 }
 

@@ -7,7 +7,11 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
+#include <ATen/native/npu/linalg/Matrices.h>
 #include <NPUNativeFunctions.h>
+
+#include <algorithm>
+#include <limits>
 
 namespace at::native::npu {
 
@@ -56,7 +60,16 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> linalg_lstsq_out(const Tensor& se
   const Tensor rest = empty_npu(rests ? shaped({columns}) : DimVector({0}), real, device);
   const Tensor found = empty_npu(ranks ? of_self : DimVector({0}), kLong, device);
   const Tensor values = empty_npu(singular ? singular_sizes : DimVector({0}), real, device);
-  if (x.numel() + rest.numel() + found.numel() + values.numel() > 0) {
+  if (lacks("LeastSquares")) {
+    const double epsilon =
+        real == kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+    const double limit = rcond.value_or(epsilon * static_cast<double>(std::max(m, n)));
+    const LeastSquares solved = least_squares(self, other, ranks ? limit : 0);
+    x.copy_(solved.solution);
+    if (rests) rest.copy_(solved.residuals);
+    if (ranks) found.copy_(solved.rank);
+    if (singular) values.copy_(solved.singular_values);
+  } else if (x.numel() + rest.numel() + found.numel() + values.numel() > 0) {
     OpCommand cmd;
     cmd.Name("LeastSquares").Input(self).Input(other);
     cmd.Input(rcond.has_value() ? std::optional<Scalar>(*rcond) : std::nullopt, kDouble);

@@ -5,13 +5,13 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/MetaRules.h>
 #include <ATen/native/npu/frame/inference/Numbers.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/loss/LossArgs.h>
 #include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>

@@ -4,10 +4,10 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm.h>

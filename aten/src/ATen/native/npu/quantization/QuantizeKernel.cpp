@@ -3,7 +3,7 @@
 
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/quantization/Quantized.h>
 #include <ATen/native/quantized/AffineQuantizer.h>
 #include <ATen/ops/_empty_affine_quantized.h>

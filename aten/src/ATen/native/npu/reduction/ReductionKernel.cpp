@@ -11,7 +11,6 @@
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/aminmax_meta.h>
 #include <NPUNativeFunctions.h>
 

@@ -8,7 +8,7 @@
 #include <ATen/native/npu/frame/inference/Dims.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Suggested.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <ATen/ops/cat_meta.h>
 #include <NPUNativeFunctions.h>
 

@@ -6,6 +6,7 @@
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
@@ -13,7 +14,6 @@
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Numbers.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/result_type.h>
@@ -55,6 +55,10 @@ AlongDim median_along(const Tensor& self, int64_t dim, bool keepdim, bool ignore
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "median_out");
   AlongDim found = along_dim("median()", self, dim, keepdim);
   if (found.values.numel() == 0) return found;
+  if (lacks("Median")) {
+    std::tie(found.values, found.indices) = composed::median_along(self, found.dim, keepdim, ignore_nan);
+    return found;
+  }
   OpCommand cmd;
   cmd.Name("Median").Input(self).Output(found.values).Output(found.indices).Attr("dim", found.dim);
   cmd.Attr("keep_dims", keepdim).Attr("ignore_nan", ignore_nan).Run();
@@ -93,6 +97,7 @@ std::tuple<Tensor, Tensor> mode(const Tensor& self, int64_t dim, bool keepdim) {
   DeviceOf guard(self);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "mode");
   AlongDim found = along_dim("mode()", self, dim, keepdim);
+  if (found.values.numel() > 0 && lacks("Mode")) return composed::mode(self, found.dim, keepdim);
   if (found.values.numel() > 0) {
     OpCommand cmd;
     cmd.Name("Mode").Input(self).Output(found.values).Output(found.indices).Attr("dim", found.dim);
@@ -125,7 +130,9 @@ std::tuple<Tensor&, Tensor&> kthvalue_out(const Tensor& self, int64_t k, int64_t
   }
   TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(found.dim) : 1),
               "kthvalue(): selected number k out of range for dimension ", found.dim);
-  if (found.values.numel() > 0) {
+  if (found.values.numel() > 0 && lacks("KthValue")) {
+    std::tie(found.values, found.indices) = composed::kthvalue(self, k, found.dim, keepdim);
+  } else if (found.values.numel() > 0) {
     OpCommand cmd;
     cmd.Name("KthValue").Input(self).Output(found.values).Output(found.indices).Attr("k", k);
     cmd.Attr("dim", found.dim).Attr("keep_dims", keepdim).Run();

@@ -2,9 +2,10 @@
 // A tensor that a command holds until it is launched.
 //
 // Note [Borrowed operands]
-// A second reference to a tensor that only Python refers to makes upstream take Python's lock (TensorImpl tells the
-// PyObject), and so does dropping it: as expensive as a small operator. Such a tensor is an argument of the call under
-// way, which keeps it alive until the call returns. So it is borrowed: used without counting a reference.
+// If only Python refers to a tensor, upstream takes Python's lock (the GIL) whenever C++ adds the first reference to it
+// and whenever it drops the last one: each costs as much as a small operator. Such a tensor is an argument of the call
+// that is running, and the caller keeps it until the call returns. So a command borrows it: it uses the tensor without
+// counting a reference. What outlives the call (a task in the queue) must not borrow: take_owned() leaves that out.
 
 #include <ATen/core/Tensor.h>
 

@@ -2,12 +2,13 @@
 
 #include <ATen/native/npu/frame/command/OpCommandImpl.h>
 
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OperandOrder.h>
+#include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 
 #include <c10/npu/NPUFunctions.h>
 

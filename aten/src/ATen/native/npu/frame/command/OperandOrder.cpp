@@ -2,7 +2,7 @@
 
 #include <ATen/native/npu/frame/command/OperandOrder.h>
 
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 
 #include <algorithm>
 #include <string_view>

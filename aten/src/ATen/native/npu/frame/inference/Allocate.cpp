@@ -5,7 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/layout/Contiguity.h>
+#include <ATen/native/npu/frame/layout/Strides.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>

@@ -4,7 +4,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
-#include <ATen/native/npu/frame/layout/Format.h>
+#include <ATen/native/npu/frame/command/FormatCast.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUTaskQueue.h>
 

@@ -16,7 +16,6 @@
 
 #include <atomic>
 #include <optional>
-#include <string>
 
 namespace at::native::npu {
 
@@ -49,14 +48,6 @@ inline bool in_private_format(const Tensor& t) { return in_private_format(*t.uns
 
 // The same view over other memory: that of the storage of `base`.
 Tensor view_over(const Tensor& view, const Tensor& base);
-// The whole storage of a tensor in a private format as a plain tensor.
-Tensor plain_storage(const Tensor& t);
-// The tensor itself unless its storage is in a private format: then the same view over a plain copy.
-inline Tensor plain(const Tensor& t) { return in_private_format(t) ? view_over(t, plain_storage(t)) : t; }
-// Puts a plain storage's content back into the private format of the storage of `t`.
-void store_back(const Tensor& t, const Tensor& plain_storage);
-// Ends the private format of a storage: all its views see plain memory from now on.
-void make_storage_plain(StorageImpl* storage);
 // The memory that the caching allocator knows of.
 const DataPtr& allocation_of(const Tensor& t);
 
@@ -67,16 +58,21 @@ int64_t block_for(const Tensor& t, int64_t format, std::optional<int64_t> custom
 // Whether a cast to the format, with blocks of c0, would change nothing. A tensor of fewer than two dimensions keeps
 // its plain format.
 bool already_in(const Tensor& t, int64_t format, int64_t c0);
-// A copy in another format; the tensor itself where it is in it. Raises for a format that there is not, or that tensors
-// of this shape do not have.
-Tensor in_format(const Tensor& t, int64_t format, int64_t c0);
-// Changes the format of the tensor's storage.
-void change_format(const Tensor& t, int64_t format, int64_t c0);
-// Puts a plain storage into the format of another one of the same content; nothing happens if that is plain.
-void follow_format(const Storage& from, const Storage& to);
-
-// A private or named format as the text that torch.save keeps, empty if there is none; and the other way.
-std::string saved_format(const Tensor& t);
-void restore_format(const Tensor& t, const std::string& saved);
+// A format that the device knows.
+struct FormatName {
+  aclFormat format;
+  const char* name;
+  bool is_private;
+};
+const FormatName& named_format(int64_t format);
+// The plain format of tensors of so many dimensions.
+aclFormat natural_format(int64_t rank);
+// The sizes in memory of a tensor of `sizes`, and in `seen` the plain sizes that TransData works on.
+DimVector stored_sizes(const FormatName& format, IntArrayRef sizes, int64_t c0, DimVector& seen);
+// Whether the tensor is the whole of what was cast to the format.
+bool fills_storage(const Tensor& t, const StoredFormat& format);
+inline StorageImpl* storage_of(const Tensor& t) { return t.storage().unsafeGetStorageImpl(); }
+// Elements of the format's smallest block of rows.
+constexpr int64_t kFormatBlock = 16;
 
 }  // namespace at::native::npu

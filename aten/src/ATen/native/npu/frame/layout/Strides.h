@@ -1,6 +1,6 @@
 #pragma once
-// Strided tensors on a device whose operators read and write contiguous memory: a view becomes contiguous through one
-// IR operator, and a result goes into a strided view through one ViewCopy.
+// How the elements of a tensor lie in memory, read from its sizes and strides. What changes it is an operator:
+// command/Rearrange.h.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -28,20 +28,7 @@ bool is_contiguous_as(IntArrayRef sizes, IntArrayRef strides);
 // Elements from the first to the last that a view touches, both included; 0 for an empty view.
 int64_t extent(IntArrayRef sizes, IntArrayRef strides);
 
-// The tensor itself if contiguous, else a contiguous copy made by one IR operator.
-Tensor contiguous(const Tensor& tensor);
-// A contiguous copy of a view, given by other sizes and strides over the memory of `base` from its first element.
-Tensor gather_view(const Tensor& base, IntArrayRef sizes, IntArrayRef strides);
-
-// The tensor in another dtype; dense strides are kept.
-Tensor cast(const Tensor& tensor, ScalarType dtype);
-// Casts into `target`, which has the same sizes and any strides.
-void cast_into(const Tensor& target, const Tensor& source);
-
 // The view with each place of an expanded tensor once: without the dimensions along which it repeats its memory.
 Tensor without_repeats(const Tensor& self);
-
-// target[...] = source for device tensors of one device, sizes and dtype; any strides, no overlap.
-void copy_same_dtype(const Tensor& target, const Tensor& source);
 
 }  // namespace at::native::npu
