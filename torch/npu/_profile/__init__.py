@@ -17,8 +17,9 @@ def records_activities() -> bool:
     return torch._C._npu_recordsActivities()
 
 
-def finish_trace(path: str, simple: bool = False) -> None:
-    r"""Name the devices in a trace file that upstream has written, and leave the innermost operators if ``simple``."""
+def finish_trace(path: str, simple: bool = False, lines: tuple[list, list] | None = None) -> None:
+    r"""Name the devices in a trace file that upstream has written, say which line called each operator, as
+    ``torch._C._npu_takeLines()`` has it, and leave the innermost operators if ``simple``."""
     from .trace import finish
 
-    finish(path, simple)
+    finish(path, simple, lines)

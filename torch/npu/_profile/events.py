@@ -87,6 +87,7 @@ class HostOp:
     dtypes: Any = None
     sequence: int = -1
     stack: str = ""
+    called_at: str = ""  # file:line function, where the trace says it
     parent: "HostOp | None" = None
     children: list["HostOp"] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -332,6 +333,7 @@ def read_trace(path: Path) -> Profile:
             op = HostOp(event["name"], "op" if category == "cpu_op" else "range", thread, start, end, link)
             op.shapes, op.dtypes = arguments.get("Input Dims"), arguments.get("Input type")
             op.sequence, op.stack = int(arguments.get("Sequence number", -1)), arguments.get("Call stack", "")
+            op.called_at = arguments.get("Called at", "")
             profile.ops.append(op)
         elif category == "python_function":
             profile.functions.append(HostOp(event["name"], "python", thread, start, end))

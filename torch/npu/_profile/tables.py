@@ -302,7 +302,7 @@ def operator_details(profile: Profile) -> list[list[Any]]:
         )
         times = [op.self_duration, op.duration]
         times += [device(op, whole, core) for core in (False, True) for whole in (False, True)]
-        rows.append([op.name, shapes, op.stack, *map(us, times)])
+        rows.append([op.name, shapes, op.stack or op.called_at, *map(us, times)])
     return rows
 
 
