@@ -217,7 +217,7 @@ def _undoes(first: Task, second: Task) -> bool:
 
 
 def layout_copies(context: Context) -> list[Finding]:
-    r"""Time that goes into making views contiguous."""
+    r"""Time that goes into making views contiguous: if a tenth of the device's, each line's that is not little."""
     # What one line causes belongs together, forwards and backwards; operators of unknown lines are kept apart by name.
     groups: dict[tuple[str, str], list[tuple[Task, str]]] = defaultdict(list)
     for task in context.profile.tasks:
@@ -225,12 +225,14 @@ def layout_copies(context: Context) -> list[Finding]:
             inside = [held for held in task.op.ancestors() if held.kind == "op"]
             name, where = inside[-1].name if inside else task.op.name, context.where(task.op)
             groups[("" if where else name, where)].append((task, name))
-    found = []
+    found: list[Finding] = []
+    if sum(task.duration for pairs in groups.values() for task, _ in pairs) < 0.1 * context.device_time:
+        return found
     for (_, where), pairs in groups.items():
         tasks = [task for task, _ in pairs]
         name = Counter(called.removeprefix(f"{_BACKWARD}: ") for _, called in pairs).most_common(1)[0][0]
         cost = sum(task.duration for task in tasks)
-        if cost < 0.1 * context.device_time or len(tasks) < 2:
+        if cost < 0.03 * context.device_time or len(tasks) < 2:
             continue
         kinds = Counter(task.name for task in tasks)
         found.append(
@@ -238,8 +240,8 @@ def layout_copies(context: Context) -> list[Finding]:
                 "layout copies",
                 f"{name} rearranges memory: {len(tasks)} copies, {percent(cost, context.device_time)} of device time",
                 cost,
-                "Replace the view by an operator that computes the result, e.g. index_select or chunk and cat for a "
-                "channel shuffle, or keep the tensor in the layout that its readers want.",
+                "Replace the view by an operator that computes the result, e.g. index_select or the affinity library's "
+                "ChannelShuffle for a channel shuffle, or keep the tensor in the layout that its readers want.",
                 where,
                 [f"{kind}: {count}" for kind, count in kinds.most_common()],
             )
