@@ -340,6 +340,7 @@ _LAZY_NAMES = {
     "get_stream_from_external": "streams",
     "set_stream": "streams",
     "stream": "streams",
+    "emit_msprof": "_profile.mstx",
     "mstx": "_profile.mstx",
     "profile": "_profile.device",
     "profileConfig": "_profile.device",
@@ -444,7 +445,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         utilization as utilization,
     )
     from ._profile.device import profile as profile, profileConfig as profileConfig
-    from ._profile.mstx import mstx as mstx
+    from ._profile.mstx import emit_msprof as emit_msprof, mstx as mstx
     from .autocast_utils import (
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,
