@@ -3,7 +3,9 @@ What stands behind the profilers: device activities for upstream's, result folde
 
 - ``trace.py`` finishes upstream's trace files; ``events.py`` reads traces and result folders into one shape;
 - ``cost.py`` counts floating-point operations and models the time of a named card, ``cards.yaml`` describes it;
-- ``tables.py`` and ``folder.py`` write the files of ``torch.npu.profiler``; ``msprof.py`` those of the device layer.
+- ``findings.py`` and ``report.py`` are what ``torch.npu.analyze`` tells, ``roofline.py`` draws;
+- ``tables.py``, ``database.py``, ``communication.py`` and ``folder.py`` write the files of ``torch.npu.profiler``,
+  ``msprof.py`` those of the device layer.
 """
 
 import torch
