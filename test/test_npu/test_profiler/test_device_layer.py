@@ -106,8 +106,9 @@ class TestProfile(FolderTest):
                     pass
             with torch.npu.emit_msprof(enabled=False):
                 x @ x
-        found = events.read_folder(Path(prof.result_path))
-        self.assertEqual({op.name for op in found.ops}, {"aten::relu"})
+        names = {op.name for op in events.read_folder(Path(prof.result_path)).ops}
+        self.assertIn("aten::relu", names)
+        self.assertNotIn("aten::matmul", names)
 
     def test_without_end_to_end_there_are_no_framework_ranges(self):
         self.assertFalse(events.read_folder(self.profiled()).ops)
