@@ -339,7 +339,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         utilization as utilization,
     )
     from ._profile.device import profile as profile, profileConfig as profileConfig
-    from ._profile.mstx import mstx as mstx
+    from ._profile.mstx import emit_msprof as emit_msprof, mstx as mstx
     from .autocast_utils import (
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,

@@ -224,7 +224,7 @@ _SECTIONS = (
         torch.profiler.ProfilerActivity.CUDA | torch.profiler.ProfilerActivity.PrivateUse1 | 2.1 | Device activity.
         torch.cuda.profiler | - | - | Starts NVIDIA's tools; use torch.npu.profile.
         torch.cuda.nvtx | - | - | Marks for NVIDIA's tools; use torch.npu.mstx or torch.profiler.record_function.
-        torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.npu.profile, use_e2e_profiler.
+        torch.autograd.profiler.emit_nvtx | - | - | Marks for NVIDIA's tools; use torch.autograd.profiler.emit_msprof.
         """,
     ),
     (

@@ -30,7 +30,10 @@ _BY_MODULE = {
         "profile",
         "profileConfig",
     ),
-    "_profile.mstx": ("mstx",),
+    "_profile.mstx": (
+        "emit_msprof",
+        "mstx",
+    ),
     "autocast_utils": (
         "get_autocast_dtype",
         "is_autocast_enabled",

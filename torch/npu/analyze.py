@@ -1,7 +1,7 @@
 r"""
 What a profile says, and what to do about it.
 
-python -m torch.npu.analyze TRACE_OR_FOLDER [--html PAGE] [--json FILE] [--card "Atlas 910B"]
+python -m torch.npu.analyze TRACE_OR_FOLDER [--html PAGE] [--json FILE] [--png PICTURE] [--card "Atlas 910B"]
 python -m torch.npu.analyze --compare OLD NEW
 
 A profile is a trace of torch.profiler, a result folder of torch.npu.profiler, or a folder PROF_* of torch.npu.profile.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ._profile import events, report
+from ._profile import events, report, roofline
 
 
 def print_report(data: dict[str, Any]) -> None:
@@ -69,16 +69,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("profile", nargs="?", help="a trace or a folder")
     parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two profiles of the same script")
     parser.add_argument("--html", help="write a page here")
+    parser.add_argument("--png", help="write the roofline picture here; needs matplotlib")
     parser.add_argument("--json", help="write the report here; - prints it")
     parser.add_argument("--card", default="Atlas 910B", help="the card of the modelled clock; 'none' for no model")
     options = parser.parse_args(arguments)
     if (options.profile is None) == (options.compare is None):
         parser.error("name a profile, or two with --compare")
+    if options.png and options.card == "none":
+        parser.error("--png draws the modelled clock, which --card none leaves out")
     card = None if options.card == "none" else options.card
     try:
         reports = [report.analyze(events.read(path), card) for path in options.compare or [options.profile]]
         if options.html:
             Path(options.html).write_text(report.page(reports[-1]), encoding="utf-8")
+        if options.png:
+            roofline.png(reports[-1]["model"], options.png)
         if options.json and options.json != "-":
             Path(options.json).write_text(json.dumps(reports[-1], indent=1), encoding="utf-8")
     except KeyError as error:

@@ -2,6 +2,7 @@
 
 #include "exec/definition/aten.h"
 #include "ops/common.h"
+#include "ops/index/slices.h"
 
 #include <ATen/CPUFunctions.h>
 
@@ -29,19 +30,15 @@ SIM_OP(GatherElements).inputs(2).dtypes({kAllTypes, kIntTypes}).attrs({"dim:int"
 void gather_v2(OpContext& c) {
   const Tensor x = c.in(0);
   Tensor y = c.out(0);
-  const int64_t axis = c.in_values(2).at(0);
+  const int64_t axis = at::maybe_wrap_dim(c.in_values(2).at(0), x.dim());
   const Tensor index = index_in(c, 1);
-  try {
-    at::cpu::index_select_out(y, x, axis, index);
-  } catch (const c10::Error&) {
-    // Upstream's text says neither which index nor how many there are.
-    const int64_t size = x.dim() == 0 ? 1 : x.size(axis);
-    const Tensor wrong = index.masked_select(index.lt(0).logical_or_(index.ge(size)));
-    if (wrong.numel() == 0) throw;
-    throw OpError(ACL_ERROR_RT_AICORE_EXCEPTION, "index " + std::to_string(wrong[0].item<int64_t>()) +
+  const Slices slices = slices_along(x.sizes(), axis);
+  if (const int64_t wrong = first_out_of_range(index, slices.size); wrong >= 0) {
+    throw OpError(ACL_ERROR_RT_AICORE_EXCEPTION, "index " + std::to_string(index.const_data_ptr<int64_t>()[wrong]) +
                                                      " is out of bounds for dimension " + std::to_string(axis) +
-                                                     " with size " + std::to_string(size));
+                                                     " with size " + std::to_string(slices.size));
   }
+  gather_slices(y.mutable_data_ptr(), x.const_data_ptr(), index, slices, x.itemsize());
 }
 SIM_OP(GatherV2).inputs(3).dtypes({kAllTypes, kIndexTypes, kIndexTypes}).run(gather_v2);
 
@@ -99,7 +96,11 @@ SIM_OP(ScatterAddWithAxis)
 void index_add(OpContext& c) {
   const Tensor index = index_in(c, 1), updates = c.in(2);
   const at::Scalar alpha = c.num_inputs() > 3 && c.has_input(3) ? c.in_scalar(3) : at::Scalar(1);
-  in_place(c).index_add_(c.attrs().integer("axis", 0), index, updates, alpha);
+  const Tensor target = in_place(c);
+  const int64_t axis = at::maybe_wrap_dim(c.attrs().integer("axis", 0), target.dim());
+  // An index that is out of range is upstream's to refuse.
+  const bool plain_sum = alpha.equal(1) && target.dim() > 0 && first_out_of_range(index, target.size(axis)) < 0;
+  if (!plain_sum || !add_slices(target, updates, index, axis)) target.index_add_(axis, index, updates, alpha);
 }
 SIM_OP(InplaceIndexAdd)
     .inputs(3, 4)

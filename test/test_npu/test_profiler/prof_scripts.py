@@ -81,6 +81,18 @@ class Shuffle(Clean):
             image = image.view(16, 2, 32, 32, 32).transpose(1, 2).contiguous().view(16, 64, 32, 32)
 
 
+class TrainedShuffle(Clean):
+    """The same with gradients: a backward pass copies as well."""
+
+    def step(self, number: int) -> None:
+        super().step(number)
+        image = torch.ones(16, 64, 32, 32, device="npu", requires_grad=True)
+        y = image * 2
+        for _ in range(12):
+            y = y.view(16, 2, 32, 32, 32).transpose(1, 2).contiguous().view(16, 64, 32, 32)
+        y.sum().backward()
+
+
 class Stall(Clean):
     """Waits for its data."""
 

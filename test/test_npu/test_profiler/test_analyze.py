@@ -1,13 +1,16 @@
 """python -m torch.npu.analyze: planted problems are found, a clean script gets no finding, pages and comparisons."""
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
@@ -16,8 +19,10 @@ import prof_scripts  # noqa: E402
 import several_devices  # noqa: E402, F401
 from common_utils import TestCase, run_tests  # noqa: E402
 
-from torch.npu._profile import cost, events, report  # noqa: E402
+from torch.npu._profile import cost, events, findings, report, roofline  # noqa: E402
 from torch.npu._profile.events import Task  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 
 
 class Page(HTMLParser):
@@ -60,39 +65,56 @@ class TestFindings(TestCase):
         return {finding["kind"] for finding in self.report_of(kind)["findings"]}
 
     def find(self, kind: type, wanted: str) -> dict:
-        found = {finding["kind"]: finding for finding in self.report_of(kind)["findings"]}
-        self.assertIn(wanted, found)
-        return found[wanted]
+        """The dearest finding of a kind."""
+        found = [finding for finding in self.report_of(kind)["findings"] if finding["kind"] == wanted]
+        self.assertTrue(found, self.kinds(kind))
+        return found[0]
 
     def test_clean(self):
         self.assertEqual(self.kinds(prof_scripts.Clean), set())
 
+    def assert_at(self, finding: dict, statement: str) -> None:
+        """A finding names the line of prof_scripts.py that has a statement."""
+        path = HERE.with_name("prof_scripts.py")
+        (number,) = (n for n, line in enumerate(path.read_text().splitlines(), 1) if statement in line)
+        self.assertEqual(finding["where"].split()[0], f"{path}:{number}")
+
     def test_hidden_synchronisation(self):
         finding = self.find(prof_scripts.HiddenSync, "hidden synchronisation")
         self.assertIn("aten::item", finding["title"])
-        self.assertIn("prof_scripts.py:", finding["where"])
+        self.assert_at(finding, ".sum().item()")
 
     def test_redundant_conversion(self):
         finding = self.find(prof_scripts.CastBackAndForth, "redundant conversion")
         self.assertIn("Cast there and back", finding["title"])
-        self.assertIn("prof_scripts.py:", finding["where"])
+        self.assert_at(finding, "self.x.half().float()")
 
     def test_compilation_in_every_step(self):
         finding = self.find(prof_scripts.ChangingShapes, "compilation in every step")
         self.assertTrue(finding["details"])
+        self.assert_at(finding, "return self.layers(x)")
 
     def test_small_operator_storm(self):
         finding = self.find(prof_scripts.SmallOps, "small-operator storm")
-        self.assertIn("prof_scripts.py:", finding["where"])
+        self.assert_at(finding, "parameter.data.mul_")
         self.assertIn("aten::mul_", " ".join(finding["details"]))
 
     def test_layout_copies(self):
-        finding = self.find(prof_scripts.Shuffle, "layout copies")
-        self.assertIn("prof_scripts.py:", finding["where"])
+        self.assert_at(self.find(prof_scripts.Shuffle, "layout copies"), "image.view(16, 2")
+
+    def test_layout_copies_of_a_backward_pass_are_the_forward_ones(self):
+        self.assert_at(self.find(prof_scripts.TrainedShuffle, "layout copies"), "y.view(16, 2")
 
     def test_data_loader_stall(self):
-        self.find(prof_scripts.Stall, "data loader stall")
+        self.assert_at(self.find(prof_scripts.Stall, "data loader stall"), "next(self.loader)")
         self.assertGreater(self.report_of(prof_scripts.Stall)["whole"]["host_bound"], 0.5)
+
+    def test_numbers_that_two_threads_have_in_common_name_no_line(self):
+        ops = [
+            events.HostOp("aten::mm", "op", thread, 10.0 * thread, 10.0 * thread + 1, sequence=7) for thread in (1, 2)
+        ]
+        ops.append(events.HostOp("aten::mm", "op", 1, 30, 31, sequence=8))
+        self.assertEqual(list(findings.forward_operators(ops)), [8])
 
     def test_shares_and_totals(self):
         data = self.report_of(prof_scripts.Clean)
@@ -117,6 +139,30 @@ class TestFindings(TestCase):
         self.assertIn("hidden synchronisation", page.texts)
         self.assertTrue(any(tag == "circle" for tag, _ in page.tags))
         self.assertFalse([attrs for _, attrs in page.tags if "src" in attrs or "href" in attrs])
+
+    @unittest.skipUnless(CHROMIUM, "needs a headless Chromium (Debian: apt install chromium)")
+    def test_page_in_a_browser(self):
+        path = self.folder / "shown.html"
+        path.write_text(report.page(self.report_of(prof_scripts.HiddenSync)))
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
+        done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("hidden synchronisation", done.stdout)
+        self.assertIn("<circle", done.stdout)
+        self.assertNotIn("CONSOLE", done.stderr)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+    def test_picture(self):
+        path = self.folder / "roofline.png"
+        roofline.png(self.report_of(prof_scripts.Clean)["model"], path)
+        self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+
+    def test_picture_without_matplotlib(self):
+        model = self.report_of(prof_scripts.Clean)["model"]
+        hidden = mock.patch.dict(sys.modules, {"matplotlib.figure": None, "matplotlib.backends.backend_agg": None})
+        with hidden, self.assertRaisesRegex(RuntimeError, "pip install matplotlib"):
+            roofline.png(model, self.folder / "none.png")
+        self.assertFalse((self.folder / "none.png").exists())
 
     def test_compare(self):
         rows = report.compare(self.report_of(prof_scripts.Clean), self.report_of(prof_scripts.Shuffle))

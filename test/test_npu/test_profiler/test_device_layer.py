@@ -95,6 +95,21 @@ class TestProfile(FolderTest):
         for task in products:
             self.assertGreaterEqual(task.start, task.op.start)
 
+    def test_emit_msprof_makes_ranges_of_a_part(self):
+        x = torch.ones(8, 8).npu()
+        emit = torch.autograd.profiler.emit_msprof()
+        with torch.npu.profile(str(self.folder)) as prof:
+            x @ x
+            with emit:
+                x.relu()
+                with self.assertRaisesRegex(RuntimeError, "not reentrant"), emit:
+                    pass
+            with torch.npu.emit_msprof(enabled=False):
+                x @ x
+        names = {op.name for op in events.read_folder(Path(prof.result_path)).ops}
+        self.assertIn("aten::relu", names)
+        self.assertNotIn("aten::matmul", names)
+
     def test_without_end_to_end_there_are_no_framework_ranges(self):
         self.assertFalse(events.read_folder(self.profiled()).ops)
 

@@ -1,6 +1,7 @@
 """torch.profiler with the npu's activities: correlation, time, threads, streams, schedules, failures."""
 
 import collections
+import inspect
 import json
 import os
 import subprocess
@@ -163,6 +164,51 @@ class TestActivities(TestCase):
         self.assertLess(busy, 1.05 * wall)
         # The device does nothing else, so nearly all of the time is in its operators.
         self.assertGreater(busy, 0.8 * wall)
+
+    def test_operators_have_the_line_that_called_them(self):
+        def called(prof) -> dict[str, set]:
+            found = collections.defaultdict(set)
+            for event in exported(prof):
+                if event.get("cat") == "cpu_op" and "Called at" in event["args"]:
+                    found[event["name"]].add(event["args"]["Called at"])
+            return found
+
+        x = torch.ones(8, 8).npu()
+        with profile(activities=ACTIVITIES, with_stack=True) as prof:
+            first = inspect.currentframe().f_lineno
+            x @ x
+            for _ in range(2):
+                x.relu()
+            torch.nn.functional.softplus(
+                x,
+                beta=2,
+            )
+        here = f"{__file__}:{{}} test_operators_have_the_line_that_called_them"
+        lines = called(prof)
+        self.assertEqual(lines["aten::matmul"], {here.format(first + 1)})
+        self.assertEqual(lines["aten::relu"], {here.format(first + 3)})
+        self.assertEqual(lines["aten::softplus"], {here.format(first + 4)})
+        # What an operator calls has no line of its own.
+        self.assertNotIn("aten::mm", lines)
+        with profile(activities=ACTIVITIES) as prof:
+            x @ x
+        self.assertFalse(called(prof))
+
+    def test_execution_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "et.json")
+            observer = torch.profiler.ExecutionTraceObserver().register_callback(path)
+            observer.start()
+            small_step()
+            observer.stop()
+            observer.unregister_callback()
+            with open(path, encoding="utf-8") as file:
+                nodes = json.load(file)["nodes"]
+        products = [node for node in nodes if node["name"] == "aten::mm"]
+        self.assertEqual(len(products), 3)
+        for node in products:
+            self.assertEqual(node["inputs"]["shapes"], [[64, 64], [64, 64]])
+            self.assertEqual([value[-1] for value in node["inputs"]["values"]], ["npu:0", "npu:0"])
 
     def test_threads(self):
         def work() -> None:

@@ -18,6 +18,7 @@ void bind_formats(pybind11::module_& m);          // Formats.cpp: formats of dev
 void bind_distributed(pybind11::module_& m);      // Distributed.cpp: ProcessGroupHCCL
 void bind_activities(pybind11::module_& m);       // KinetoProfiler.cpp: device activities for torch.profiler
 void bind_profiling(pybind11::module_& m);        // Profiling.cpp: result folders, ranges and marks of aclprof*
+void bind_operator_lines(pybind11::module_& m);   // OperatorLines.cpp: which line called an operator
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu

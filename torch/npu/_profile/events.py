@@ -87,6 +87,7 @@ class HostOp:
     dtypes: Any = None
     sequence: int = -1
     stack: str = ""
+    called_at: str = ""  # file:line function, where the trace says it
     parent: "HostOp | None" = None
     children: list["HostOp"] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -122,6 +123,7 @@ class Profile:
     memory: list[dict[str, Any]] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
     origin: int = 0  # nanoseconds of the epoch
+    process: int = 0
 
     @property
     def steps(self) -> list[HostOp]:
@@ -329,9 +331,11 @@ def read_trace(path: Path) -> Profile:
             number = int(arguments.get("correlation", 0))
             profile.calls.append(Call(event["name"], thread, start, end, number, link))
         elif category in ("cpu_op", "user_annotation"):
+            profile.process = profile.process or int(event["pid"])
             op = HostOp(event["name"], "op" if category == "cpu_op" else "range", thread, start, end, link)
             op.shapes, op.dtypes = arguments.get("Input Dims"), arguments.get("Input type")
             op.sequence, op.stack = int(arguments.get("Sequence number", -1)), arguments.get("Call stack", "")
+            op.called_at = arguments.get("Called at", "")
             profile.ops.append(op)
         elif category == "python_function":
             profile.functions.append(HostOp(event["name"], "python", thread, start, end))

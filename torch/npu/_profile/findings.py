@@ -16,6 +16,7 @@ CONVERSIONS = ("Cast", "TransData", "Transpose")
 SYNC_OPS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::masked_select", "aten::equal")
 SMALL = 1 << 20  # bytes that a small operator reads and writes at most
 _TORCH = os.sep + "torch" + os.sep
+_BACKWARD = "autograd::engine::evaluate_function"
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Context:
         self.busy = tables.length(self.busy_stretches)
         self.device_time = sum(task.duration for task in work)
         self.calls_of: dict[int, HostOp | None] = {call.task: call.op for call in profile.calls if call.task}
+        self.forward_of = forward_operators(profile.ops)
 
     def step_number(self, at: float) -> int:
         r"""Which step a time lies in, from 0; -1 for none."""
@@ -56,14 +58,22 @@ class Context:
                 return number
         return -1
 
-    def where(self, op: HostOp | None, own_only: bool = True) -> str:
-        r"""File, line and function of the user's code that called an operator, "" if it is not known."""
+    def where(self, op: HostOp | None) -> str:
+        r"""File, line and function of the user's code that called an operator, "" if it is not known. Of one in a
+        backward pass it is the line of the forward pass, if that was recorded."""
         if op is None:
             return ""
-        outermost = op.ancestors()[-1] if op.parent is not None else op
+        for held in op.ancestors():
+            if held.name.startswith(_BACKWARD):
+                forward = self.forward_of.get(held.sequence)
+                return self.where(forward) or held.called_at
+            if held.called_at and (held is op or held.kind == "op"):
+                return held.called_at
+        # A trace without lines: where the function begins.
+        outermost = op.ancestors()[-1]
         for function in self.frames.at(op.thread, op.start) or self.frames.at(outermost.thread, outermost.start):
             place = frame(function.name)
-            if place and (not own_only or not is_library(place[0])):
+            if place and not is_library(place[0]):
                 return f"{place[0]}:{place[1]} {place[2]}"
         return ""
 
@@ -73,6 +83,20 @@ class Context:
             if place := frame(function.name):
                 return place
         return None
+
+
+def forward_operators(ops: list[HostOp]) -> dict[int, HostOp]:
+    r"""By sequence number the operator whose gradient a backward pass computes under that number: the last one before
+    the number was used up. Numbers of several threads are each thread's own, so what two of them have is left out."""
+    found: dict[int, HostOp] = {}
+    several = set()
+    for op in ops:
+        if op.sequence < 0 or op.kind != "op" or any(held.name.startswith(_BACKWARD) for held in op.ancestors()):
+            continue
+        if op.sequence in found and found[op.sequence].thread != op.thread:
+            several.add(op.sequence)
+        found[op.sequence] = op
+    return {number: op for number, op in found.items() if number not in several}
 
 
 def is_library(file: str) -> bool:
@@ -193,17 +217,22 @@ def _undoes(first: Task, second: Task) -> bool:
 
 
 def layout_copies(context: Context) -> list[Finding]:
-    r"""Time that goes into making views contiguous."""
-    groups: dict[tuple[str, str], list[Task]] = defaultdict(list)
+    r"""Time that goes into making views contiguous: if a tenth of the device's, each line's that is not little."""
+    # What one line causes belongs together, forwards and backwards; operators of unknown lines are kept apart by name.
+    groups: dict[tuple[str, str], list[tuple[Task, str]]] = defaultdict(list)
     for task in context.profile.tasks:
         if task.kind == "op" and task.name in LAYOUT_OPS and task.op is not None:
-            outermost = task.op.ancestors()[-1] if task.op.parent is not None else task.op
             inside = [held for held in task.op.ancestors() if held.kind == "op"]
-            groups[(inside[-1].name if inside else outermost.name, context.where(task.op))].append(task)
-    found = []
-    for (name, where), tasks in groups.items():
+            name, where = inside[-1].name if inside else task.op.name, context.where(task.op)
+            groups[("" if where else name, where)].append((task, name))
+    found: list[Finding] = []
+    if sum(task.duration for pairs in groups.values() for task, _ in pairs) < 0.1 * context.device_time:
+        return found
+    for (_, where), pairs in groups.items():
+        tasks = [task for task, _ in pairs]
+        name = Counter(called.removeprefix(f"{_BACKWARD}: ") for _, called in pairs).most_common(1)[0][0]
         cost = sum(task.duration for task in tasks)
-        if cost < 0.1 * context.device_time or len(tasks) < 2:
+        if cost < 0.03 * context.device_time or len(tasks) < 2:
             continue
         kinds = Counter(task.name for task in tasks)
         found.append(
@@ -211,8 +240,8 @@ def layout_copies(context: Context) -> list[Finding]:
                 "layout copies",
                 f"{name} rearranges memory: {len(tasks)} copies, {percent(cost, context.device_time)} of device time",
                 cost,
-                "Replace the view by an operator that computes the result, e.g. index_select or chunk and cat for a "
-                "channel shuffle, or keep the tensor in the layout that its readers want.",
+                "Replace the view by an operator that computes the result, e.g. index_select or the affinity library's "
+                "ChannelShuffle for a channel shuffle, or keep the tensor in the layout that its readers want.",
                 where,
                 [f"{kind}: {count}" for kind, count in kinds.most_common()],
             )
@@ -265,7 +294,7 @@ def new_shapes(context: Context) -> list[Finding]:
 def small_ops(context: Context) -> list[Finding]:
     r"""Many small operators of one kind from one loop of Python."""
     found = []
-    groups: dict[tuple, list[HostOp]] = defaultdict(list)
+    groups: dict[tuple[str, str, int], list[HostOp]] = defaultdict(list)
     for op in context.profile.ops:
         if op.kind != "op" or (op.parent is not None and op.parent.kind == "op"):
             continue
@@ -275,17 +304,15 @@ def small_ops(context: Context) -> list[Finding]:
         tasks = _all_tasks(op)
         # By size, not by time: how long a small operator takes depends on what else the machine does.
         if tasks and all(task.kind == "op" for task in tasks) and sum(task.bytes for task in tasks) <= SMALL:
-            groups[(caller, op.name, context.step_number(op.start))].append(op)
-    storms: dict[tuple, list[HostOp]] = defaultdict(list)
-    for (caller, name, _), ops in groups.items():
+            place = op.called_at or f"{caller[0]}:{caller[1]} {caller[2]}"
+            groups[(place, op.name, context.step_number(op.start))].append(op)
+    storms: dict[str, dict[str, list[HostOp]]] = defaultdict(lambda: defaultdict(list))
+    for (place, name, _), ops in groups.items():
         if len(ops) >= 24:
-            storms[(caller, name)] += ops
-    by_caller: dict[tuple[str, int, str], list[tuple[str, list[HostOp]]]] = defaultdict(list)
-    for (caller, name), ops in storms.items():
-        by_caller[caller].append((name, ops))
-    for caller, parts in by_caller.items():
-        cost = sum(op.duration for _, ops in parts for op in ops)
-        count = sum(len(ops) for _, ops in parts)
+            storms[place][name] += ops
+    for place, parts in storms.items():
+        cost = sum(op.duration for ops in parts.values() for op in ops)
+        count = sum(map(len, parts.values()))
         if count < 0.1 * len(context.profile.tasks):
             continue
         found.append(
@@ -294,8 +321,8 @@ def small_ops(context: Context) -> list[Finding]:
                 f"{count} small operators from one place, {cost / 1000:.2f} ms of the host's time",
                 cost,
                 "Do them at once: torch._foreach_* over lists, torch.stack, or an optimizer with foreach or fused.",
-                f"{caller[0]}:{caller[1]} {caller[2]}",
-                [f"{name}: {len(ops)}" for name, ops in sorted(parts, key=lambda part: -len(part[1]))],
+                place,
+                [f"{name}: {len(ops)}" for name, ops in sorted(parts.items(), key=lambda part: -len(part[1]))],
             )
         )
     return found

@@ -88,4 +88,35 @@ class mstx:
             super().__init__(message, stream, domain)
 
 
+class emit_msprof:
+    r"""Context manager: each operator of the framework is a range in profiles of the device layer, as ``emit_nvtx``
+    makes ranges for NVIDIA's tools. ``torch.npu.profile(use_e2e_profiler=True)`` does it by itself.
+
+    Args:
+        enabled (bool): False makes it do nothing; default True.
+
+    Raises:
+        RuntimeError: it is entered again while it is open.
+    """
+
+    def __init__(self, enabled: bool = True):
+        self.enabled = enabled
+        self._handle: int | None = None
+
+    def __enter__(self) -> "emit_msprof":
+        if self._handle is not None:
+            raise RuntimeError("emit_msprof is not reentrant")
+        if self.enabled:
+            torch.npu.synchronize()
+            self._handle = torch._C._npu_markOperators()
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            torch._C._npu_unmarkOperators(handle)
+            if kind is None:
+                torch.npu.synchronize()
+
+
 mstx.mstx = mstx  # type: ignore[attr-defined]  # the plug-in's module of the same name

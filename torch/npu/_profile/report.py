@@ -2,11 +2,10 @@ r"""What ``torch.npu.analyze`` tells of a profile: as data, as text, as a page, 
 
 import html
 import itertools
-import math
 from collections import defaultdict
 from typing import Any
 
-from . import cost, tables
+from . import cost, roofline, tables
 from .events import HostOp, Profile
 from .findings import Context, find_all
 
@@ -301,52 +300,11 @@ def page(report: dict[str, Any]) -> str:
             f"<h2>{escape(title)}</h2><table><tr><th>name</th><th>time</th><th>share</th><th>count</th></tr>{cells}</table>"
         )
     if "model" in report:
-        parts.append("<h2>Roofline (a model, not measured)</h2>" + roofline(report["model"]))
+        parts.append("<h2>Roofline (a model, not measured)</h2>" + roofline.svg(report["model"]))
     return (
         "<!DOCTYPE html><html><head><meta charset='utf-8'><title>npu profile</title><style>"
         "body{font:14px sans-serif;margin:2em;max-width:70em}td,th{padding:2px 10px;text-align:left}"
         ".finding{border-left:4px solid #c60;padding:4px 10px;margin:8px 0}</style></head><body>"
         + "".join(parts)
         + "</body></html>"
-    )
-
-
-def roofline(model: dict[str, Any]) -> str:
-    r"""A picture (SVG): each operator's arithmetic for each byte against the modelled rate, under the card's roof."""
-    facts = cost.cards()[model["card"]]
-    peak = facts["cube_tflops"]["FLOAT16"] * 1e12
-    band = facts["memory_gbps"] * 1e9
-    wide, high, left, top = 640, 360, 60, 20
-
-    def x(intensity: float) -> float:
-        return left + (math.log10(intensity) + 2) / 6 * wide
-
-    def y(rate: float) -> float:
-        return top + (1 - (math.log10(rate) - 8) / 7) * high
-
-    knee = peak / band
-    roof = f"{x(0.01):.1f},{y(0.01 * band):.1f} {x(knee):.1f},{y(peak):.1f} {x(1e4):.1f},{y(peak):.1f}"
-    dots = []
-    for row in model["operators"]:
-        if not row["flops"] or not row["bytes"] or not row["modelled_us"]:
-            continue
-        intensity = min(max(row["flops"] / row["bytes"], 0.011), 9e3)
-        rate = min(max(row["flops"] / row["modelled_us"] * 1e6, 1.1e8), 9e14)
-        radius = 3 + 12 * row["modelled_us"] / max(model["modelled_us"], 1e-9)
-        colour = "#06c" if row["cube"] else "#c60"
-        label = html.escape(
-            f"{row['name']}: {row['flops'] / row['bytes']:.2f} op/byte, {ms(row['modelled_us'])} modelled"
-        )
-        dots.append(
-            f"<circle cx='{x(intensity):.1f}' cy='{y(rate):.1f}' r='{radius:.1f}' fill='{colour}' fill-opacity='.6'>"
-            f"<title>{label}</title></circle>"
-        )
-    axes = "".join(
-        f"<text x='{x(10.0**p):.0f}' y='{top + high + 16}' font-size='11'>1e{p}</text>" for p in range(-2, 5)
-    ) + "".join(f"<text x='8' y='{y(10.0**p):.0f}' font-size='11'>1e{p}</text>" for p in range(8, 16))
-    return (
-        f"<svg id='roofline' viewBox='0 0 {wide + left + 20} {high + top + 40}' width='{wide + left}'>"
-        f"<polyline points='{roof}' fill='none' stroke='#888'/>{axes}{''.join(dots)}"
-        f"<text x='{left}' y='{top + high + 34}' font-size='12'>operations for each byte; upwards: operations a second "
-        f"({html.escape(model['card'])}, modelled)</text></svg>"
     )

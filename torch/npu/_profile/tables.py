@@ -2,7 +2,9 @@ r"""The tables of a profile, in the columns of CANN's and the plug-in's files.""
 
 import csv
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +185,8 @@ def waits(tasks: list[Task]) -> list[float]:
     return found
 
 
-def _core(task: Task) -> str:
+def core(task: Task) -> str:
+    r"""What a task ran on, as the tables call it."""
     return task.core or {"copy": "MEMCPY_ASYNC", "fill": "MEMSET", "wait": "EVENT_WAIT"}.get(task.kind, NOT_AVAILABLE)
 
 
@@ -225,7 +228,7 @@ def kernel_details(profile: Profile, metrics: int | None = None) -> tuple[Sequen
     for task, wait in zip(profile.tasks, waits(profile.tasks), strict=True):
         if task.kind == "wait":
             continue
-        row = [step_of(steps, task), *_identity(task), task.name, task.name, "dynamic", _core(task)]
+        row = [step_of(steps, task), *_identity(task), task.name, task.name, "dynamic", core(task)]
         row += [absolute(profile, task.start), us(task.duration), us(wait)]
         row += [NOT_AVAILABLE, NOT_AVAILABLE, "NO", *_operands(task), *(NOT_AVAILABLE for _ in extra)]
         rows.append(row if steps else row[1:])
@@ -239,7 +242,7 @@ def op_summary(profile: Profile, metrics: int | None = None) -> tuple[Sequence[s
     for task, wait in zip(profile.tasks, waits(profile.tasks), strict=True):
         if task.kind not in ("op", "hccl"):
             continue
-        row = [*_identity(task), f"{task.name}_{task.id}", task.name, "dynamic", _core(task)]
+        row = [*_identity(task), f"{task.name}_{task.id}", task.name, "dynamic", core(task)]
         row += [absolute(profile, task.start), us(task.duration), us(wait)]
         rows.append([*row, NOT_AVAILABLE, NOT_AVAILABLE, "NO", *_operands(task), *(NOT_AVAILABLE for _ in extra)])
     return (*SUMMARY_COLUMNS, *extra), rows
@@ -250,14 +253,14 @@ def op_statistic(profile: Profile) -> list[list[Any]]:
     groups: dict[tuple[int, str, str], list[float]] = {}
     for task in profile.tasks:
         if task.kind in ("op", "hccl"):
-            groups.setdefault((task.device, task.name, _core(task)), []).append(task.duration)
+            groups.setdefault((task.device, task.name, core(task)), []).append(task.duration)
     totals: dict[int, float] = {}
     for (device, _, _), times in groups.items():
         totals[device] = totals.get(device, 0) + sum(times)
     rows = [
-        [device, name, core, len(times), us(sum(times)), us(min(times)), us(sum(times) / len(times)), us(max(times)),
+        [device, name, unit, len(times), us(sum(times)), us(min(times)), us(sum(times) / len(times)), us(max(times)),
          us(100 * sum(times) / totals[device] if totals[device] else 0)]
-        for (device, name, core), times in groups.items()
+        for (device, name, unit), times in groups.items()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: -float(row[4]))
 
@@ -278,31 +281,38 @@ def api_statistic(profile: Profile) -> list[list[Any]]:
 def task_time(profile: Profile) -> list[list[Any]]:
     r"""Rows of task_time.csv."""
     return [
-        [task.device, task.name, _core(task), task.stream, task.id, us(task.duration), absolute(profile, task.start),
+        [task.device, task.name, core(task), task.stream, task.id, us(task.duration), absolute(profile, task.start),
          absolute(profile, task.end)]
         for task in profile.tasks
     ]  # fmt: skip
 
 
+def joined(parts: Any) -> str:
+    r"""A list of texts as one, "" for what is no list."""
+    return ";".join(map(str, parts)) if isinstance(parts, list) else ""
+
+
+def shapes_text(shapes: Any) -> str:
+    r"""[[2, 3], [4]] as ``"2,3;4"``, "" where a trace has something else."""
+    if not isinstance(shapes, list) or not all(isinstance(shape, list) for shape in shapes):
+        return ""
+    return joined([",".join(map(str, shape)) for shape in shapes])
+
+
 def operator_details(profile: Profile) -> list[list[Any]]:
     r"""Rows of operator_details.csv: each of the framework's operators with its own and all device time."""
 
-    def device(op: HostOp, whole: bool, core: bool) -> float:
-        own = sum(task.duration for task in op.tasks if not core or task.core == "AI_CORE")
-        return own + (sum(device(child, True, core) for child in op.children) if whole else 0)
+    def device(op: HostOp, whole: bool, ai_core: bool) -> float:
+        own = sum(task.duration for task in op.tasks if not ai_core or task.core == "AI_CORE")
+        return own + (sum(device(child, True, ai_core) for child in op.children) if whole else 0)
 
     rows = []
     for op in profile.ops:
         if op.kind != "op":
             continue
-        shapes = (
-            ";".join(",".join(map(str, s)) for s in op.shapes)
-            if isinstance(op.shapes, list) and all(isinstance(s, list) for s in op.shapes)
-            else ""
-        )
         times = [op.self_duration, op.duration]
-        times += [device(op, whole, core) for core in (False, True) for whole in (False, True)]
-        rows.append([op.name, shapes, op.stack, *map(us, times)])
+        times += [device(op, whole, ai_core) for ai_core in (False, True) for whole in (False, True)]
+        rows.append([op.name, shapes_text(op.shapes), op.stack or op.called_at, *map(us, times)])
     return rows
 
 
@@ -338,47 +348,72 @@ def _mb(size: float) -> str:
     return f"{size / 2**20:.3f}"
 
 
+def memory_events(profile: Profile) -> list[dict[str, Any]]:
+    r"""What the caching allocators of the devices did, by time."""
+    own = [event for event in profile.memory if int(event.get("Device Type", 0)) == 20]  # DeviceType::PrivateUse1
+    return sorted(own, key=lambda event: event["ts"])
+
+
+def totals_of(event: dict[str, Any]) -> tuple[int, int, int]:
+    r"""Bytes allocated, reserved and active after an event; upstream tells active ones as allocated."""
+    total, reserved = int(event.get("Total Allocated", 0)), int(event.get("Total Reserved", 0))
+    return total, reserved, total
+
+
 def memory_record(profile: Profile) -> list[list[Any]]:
     r"""Rows of memory_record.csv: the totals of the caching allocator at each allocation and release."""
-    rows = []
-    for event in profile.memory:
-        if int(event.get("Device Type", 0)) != 20:  # c10::DeviceType::PrivateUse1
-            continue
-        total, reserved = int(event.get("Total Allocated", 0)), int(event.get("Total Reserved", 0))
-        where = f"NPU:{event.get('Device Id', 0)}"
-        rows.append(["PTA", absolute(profile, event["ts"]), _mb(total), _mb(reserved), _mb(total), "", where])
-    return rows
+    return [
+        ["PTA", absolute(profile, event["ts"]), *map(_mb, totals_of(event)), "", f"NPU:{event.get('Device Id', 0)}"]
+        for event in memory_events(profile)
+    ]
+
+
+@dataclass
+class Life:
+    r"""A block of a device's memory: who allocated it, and from when until when; None while it is held."""
+
+    name: str
+    size: int
+    begin: float
+    at_begin: tuple[int, int, int]
+    device: int
+    end: float | None = None
+    at_end: tuple[int, int, int] | None = None
+
+
+def lives(profile: Profile) -> list[Life]:
+    r"""The blocks that were allocated while the profile ran."""
+    found, held = [], {}
+    ops = [op for op in profile.ops if op.kind == "op"]
+    starts = [op.start for op in ops]
+    for event in memory_events(profile):
+        address, size = event.get("Addr"), int(event.get("Bytes", 0))
+        if size > 0:
+            name = _innermost(ops, starts, event["ts"])
+            life = Life(name, size, event["ts"], totals_of(event), int(event.get("Device Id", 0)))
+            held[address] = life
+            found.append(life)
+        elif address in held:
+            life = held.pop(address)
+            life.end, life.at_end = event["ts"], totals_of(event)
+    return found
 
 
 def operator_memory(profile: Profile) -> list[list[Any]]:
     r"""Rows of operator_memory.csv: what was allocated on a device, by which operator, and how long it lived."""
-    rows, held = [], {}
-    ops = [op for op in profile.ops if op.kind == "op"]
-    for event in sorted(profile.memory, key=lambda event: event["ts"]):
-        if int(event.get("Device Type", 0)) != 20:
-            continue
-        address, size = event.get("Addr"), int(event.get("Bytes", 0))
-        totals = [_mb(int(event.get(name, 0))) for name in ("Total Allocated", "Total Reserved", "Total Allocated")]
-        if size > 0:
-            row = ["", f"{size / 1024:.3f}", absolute(profile, event["ts"]), "", "", "", "", *totals, "", "", "", ""]
-            row.append(f"NPU:{event.get('Device Id', 0)}")
-            held[address] = (row, event["ts"])
-            rows.append(row)
-        elif address in held:
-            row, since = held.pop(address)
-            row[3] = row[4] = absolute(profile, event["ts"])
-            row[5] = row[6] = us(event["ts"] - since)
-            row[10:13] = totals
-    starts = [op.start for op in ops]
-    for row in rows:
-        at = (int(row[2].replace(".", "")) - profile.origin) / 1000
-        row[0] = _innermost(ops, starts, at)
+    rows = []
+    for life in lives(profile):
+        row = [life.name, f"{life.size / 1024:.3f}", absolute(profile, life.begin)]
+        if life.end is None or life.at_end is None:
+            row += ["", "", "", "", *map(_mb, life.at_begin), "", "", ""]
+        else:
+            row += [absolute(profile, life.end)] * 2 + [us(life.end - life.begin)] * 2
+            row += [*map(_mb, life.at_begin), *map(_mb, life.at_end)]
+        rows.append([*row, "", f"NPU:{life.device}"])
     return rows
 
 
 def _innermost(ops: list[HostOp], starts: list[float], at: float) -> str:
-    from bisect import bisect_right
-
     op: HostOp | None = ops[place] if (place := bisect_right(starts, at) - 1) >= 0 else None
     while op is not None and op.end < at:
         op = op.parent

@@ -6,15 +6,22 @@ import tempfile
 from typing import Any
 
 
-def finish(path: str, simple: bool = False) -> None:
-    r"""Rewrite a trace file: rows of devices are called NPU; see :func:`innermost` for ``simple``."""
+def finish(path: str, simple: bool = False, lines: tuple[list, list] | None = None) -> None:
+    r"""Rewrite a trace file: rows of devices are called NPU, operators have the line that called them; see
+    :func:`innermost` for ``simple``."""
     with open(path, encoding="utf-8") as file:
         trace = json.load(file)
     events = trace["traceEvents"]
     devices = {event["pid"] for event in events if event.get("cat") in DEVICE_CATEGORIES}
+    places, calls = lines or ([], [])
+    called_at = {handle: "{}:{} {}".format(*places[number]) for handle, number in calls}
     for event in events:
         if event.get("ph") == "M":
             name_row(event, devices)
+        elif called_at and event.get("cat") in ("cpu_op", "user_annotation"):
+            arguments = event.get("args", {})
+            if (at := called_at.get(arguments.get("Record function id"))) is not None:
+                arguments["Called at"] = at
     if simple:
         events = trace["traceEvents"] = innermost(events)
     replace(path, json.dumps(trace))

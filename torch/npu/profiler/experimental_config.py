@@ -120,8 +120,6 @@ class _ExperimentalConfig:
             )
             if getattr(self, name) not in (False, None, [])
         ]
-        if ExportType.Db in self.export_type:
-            missing.append("export_type 'db' (text is written instead)")
         if missing:
             warnings.warn(f"torch_npu.profiler: nothing is collected for {', '.join(missing)}", stacklevel=2)
 

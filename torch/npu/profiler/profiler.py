@@ -13,7 +13,7 @@ import torch.profiler
 
 import torch
 
-from .experimental_config import AiCMetrics, _ExperimentalConfig
+from .experimental_config import AiCMetrics, ExportType, _ExperimentalConfig, supported_export_type
 
 _METRICS = {
     AiCMetrics.ArithmeticUtilization: 0,
@@ -214,12 +214,14 @@ def _describe(prof: Any, folder: Path) -> None:
     (folder / "profiler_metadata.json").write_text(json.dumps({"trace_id": trace_id or ""}, indent=1))
 
 
-def _analyse(folder: Path) -> None:
+def _analyse(folder: Path, kinds: list[str] | None = None) -> None:
     from .._profile import folder as results
 
     config = next(iter(sorted(folder.glob("profiler_info*.json"))), None)
-    settings = json.loads(config.read_text())["config"]["experimental_config"] if config is not None else {}
-    results.write(folder, _METRICS.get(str(settings.get("_aic_metrics"))))
+    info = json.loads(config.read_text()) if config is not None else {}
+    settings = info.get("config", {}).get("experimental_config", {})
+    wanted = kinds or settings.get("_export_type") or [ExportType.Text]
+    results.write(folder, _METRICS.get(str(settings.get("_aic_metrics"))), wanted, info.get("rank_id", -1))
 
 
 def analyse(
@@ -230,11 +232,17 @@ def analyse(
     Args:
         profiler_path (str): the folder; default the working directory.
         max_process_number (int, optional): not needed: one process reads a folder in seconds.
-        export_type (str or list, optional): ``text``.
+        export_type (str or list, optional): ``text``, ``db``, or both; default what the profile was told.
 
     Raises:
         RuntimeError: there is no such folder, or nothing in it to analyse.
+        ValueError: there is no such export type.
     """
+    kinds = [export_type] if isinstance(export_type, str) else list(export_type or [])
+    if unknown := sorted(set(kinds) - supported_export_type()):
+        raise ValueError(
+            f"analyse: there is no export type {unknown[0]!r}; there are {sorted(supported_export_type())}"
+        )
     place = Path(profiler_path or ".")
     found = [place] if place.name.endswith("_ascend_pt") else sorted(place.glob("*_ascend_pt"))
     found = [folder for folder in found if (folder / "FRAMEWORK" / "torch.trace.json").is_file()]
@@ -244,7 +252,7 @@ def analyse(
             "torch_npu.profiler.profile leaves"
         )
     for folder in found:
-        _analyse(folder)
+        _analyse(folder, kinds)
 
 
 __all__ = ["analyse", "profile", "supported_activities", "tensorboard_trace_handler"]

@@ -5,16 +5,18 @@ import torch
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x1, x2, forwards, backwards):
+    def forward(ctx, x1, x2, backwards, *parts):
         ctx.save_for_backward(backwards)
         ctx.split = x1.shape[1]
-        return torch.cat([x1, x2], 1).index_select(1, forwards)
+        x = torch.cat([x1, x2], 1)
+        return tuple(x.index_select(1, part) for part in parts)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
         (backwards,) = ctx.saved_tensors
+        grad = torch.cat(grads, 1) if len(grads) > 1 else grads[0]
         first, second = backwards[: ctx.split], backwards[ctx.split :]
-        return grad.index_select(1, first), grad.index_select(1, second), None, None
+        return grad.index_select(1, first), grad.index_select(1, second), None, *(None for _ in grads)
 
 
 class ChannelShuffle(torch.nn.Module):
@@ -43,5 +45,7 @@ class ChannelShuffle(torch.nn.Module):
         self.register_buffer("backwards", forwards.argsort(), persistent=False)
 
     def forward(self, x1: torch.Tensor, x2: torch.Tensor):
-        y = _Gather.apply(x1, x2, self.forwards, self.backwards)
-        return y.chunk(2, 1) if self.split_shuffle else y
+        # Each half is gathered by itself, so that neither is a view that its reader has to copy.
+        parts = self.forwards.chunk(2) if self.split_shuffle else (self.forwards,)
+        y = _Gather.apply(x1, x2, self.backwards, *parts)
+        return y if self.split_shuffle else y[0]
