@@ -316,12 +316,17 @@ _LAZY_MODULES = (
     "_gpu_trace",
     "_profile",
     "_sanitizer",
+    "aclnn",
     "amp",
     "autocast_utils",
     "comm",
     "config",
+    "deterministic",
     "dump",
+    "graphs",
     "memory",
+    "npu_config",
+    "npugraph_ex",
     "optim",
     "options",
     "profiler",
@@ -331,10 +336,23 @@ _LAZY_MODULES = (
     "utils",
 )
 _LAZY_NAMES = {
+    "disable_deterministic_with_backward": "deterministic",
+    "enable_deterministic_with_backward": "deterministic",
+    "set_deterministic_level": "deterministic",
+    "get_device_limit": "_limits",
+    "get_stream_limit": "_limits",
+    "reset_stream_limit": "_limits",
+    "set_device_limit": "_limits",
+    "set_stream_limit": "_limits",
+    "clear_npu_overflow_flag": "utils",
+    "get_cann_version": "utils",
+    "get_npu_overflow_flag": "utils",
     "Event": "streams",
+    "ExternalEvent": "streams",
     "ExternalStream": "streams",
     "Stream": "streams",
     "StreamContext": "streams",
+    "SyncLaunchStream": "streams",
     "current_stream": "streams",
     "default_stream": "streams",
     "get_stream_from_external": "streams",
@@ -352,18 +370,24 @@ _LAZY_NAMES = {
     "finalize_dump": "dump",
     "init_dump": "dump",
     "set_dump": "dump",
+    "are_compatible_impl_enabled": "options",
     "conv": "options",
+    "current_blas_handle": "options",
     "disable_graph_mode": "options",
     "enable_graph_mode": "options",
+    "get_mm_bmm_format_nd": "options",
     "get_option": "options",
     "global_step_inc": "options",
     "is_graph_mode": "options",
+    "is_jit_compile_false": "options",
     "launch_graph": "options",
     "matmul": "options",
     "set_aoe": "options",
     "set_compile_mode": "options",
+    "set_mm_bmm_format_nd": "options",
     "set_option": "options",
     "set_start_fuzz_compile_step": "options",
+    "use_compatible_impl": "options",
     "get_autocast_dtype": "autocast_utils",
     "is_autocast_enabled": "autocast_utils",
     "set_autocast_dtype": "autocast_utils",
@@ -377,6 +401,7 @@ _LAZY_NAMES = {
     "host_empty_cache": "memory",
     "device_memory_used": "memory",
     "empty_cache": "memory",
+    "empty_virt_addr_cache": "memory",
     "get_allocator_backend": "memory",
     "get_per_process_memory_fraction": "memory",
     "host_memory_stats": "memory",
@@ -422,12 +447,17 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         _gpu_trace as _gpu_trace,
         _profile as _profile,
         _sanitizer as _sanitizer,
+        aclnn as aclnn,
         amp as amp,
         autocast_utils as autocast_utils,
         comm as comm,
         config as config,
+        deterministic as deterministic,
         dump as dump,
+        graphs as graphs,
         memory as memory,
+        npu_config as npu_config,
+        npugraph_ex as npugraph_ex,
         optim as optim,
         options as options,
         profiler as profiler,
@@ -435,6 +465,13 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         streams as streams,
         types as types,
         utils as utils,
+    )
+    from ._limits import (
+        get_device_limit as get_device_limit,
+        get_stream_limit as get_stream_limit,
+        reset_stream_limit as reset_stream_limit,
+        set_device_limit as set_device_limit,
+        set_stream_limit as set_stream_limit,
     )
     from ._monitor import (
         clock_rate as clock_rate,
@@ -451,6 +488,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         set_autocast_dtype as set_autocast_dtype,
         set_autocast_enabled as set_autocast_enabled,
     )
+    from .deterministic import (
+        disable_deterministic_with_backward as disable_deterministic_with_backward,
+        enable_deterministic_with_backward as enable_deterministic_with_backward,
+        set_deterministic_level as set_deterministic_level,
+    )
     from .dump import (
         _acl_dump_active as _acl_dump_active,
         finalize_dump as finalize_dump,
@@ -465,6 +507,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         change_current_allocator as change_current_allocator,
         device_memory_used as device_memory_used,
         empty_cache as empty_cache,
+        empty_virt_addr_cache as empty_virt_addr_cache,
         get_allocator_backend as get_allocator_backend,
         get_per_process_memory_fraction as get_per_process_memory_fraction,
         host_empty_cache as host_empty_cache,
@@ -491,18 +534,24 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         use_mem_pool as use_mem_pool,
     )
     from .options import (
+        are_compatible_impl_enabled as are_compatible_impl_enabled,
         conv as conv,
+        current_blas_handle as current_blas_handle,
         disable_graph_mode as disable_graph_mode,
         enable_graph_mode as enable_graph_mode,
+        get_mm_bmm_format_nd as get_mm_bmm_format_nd,
         get_option as get_option,
         global_step_inc as global_step_inc,
         is_graph_mode as is_graph_mode,
+        is_jit_compile_false as is_jit_compile_false,
         launch_graph as launch_graph,
         matmul as matmul,
         set_aoe as set_aoe,
         set_compile_mode as set_compile_mode,
+        set_mm_bmm_format_nd as set_mm_bmm_format_nd,
         set_option as set_option,
         set_start_fuzz_compile_step as set_start_fuzz_compile_step,
+        use_compatible_impl as use_compatible_impl,
     )
     from .random import (
         _get_rng_state_offset as _get_rng_state_offset,
@@ -519,14 +568,21 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
     )
     from .streams import (
         Event as Event,
+        ExternalEvent as ExternalEvent,
         ExternalStream as ExternalStream,
         Stream as Stream,
         StreamContext as StreamContext,
+        SyncLaunchStream as SyncLaunchStream,
         current_stream as current_stream,
         default_stream as default_stream,
         get_stream_from_external as get_stream_from_external,
         set_stream as set_stream,
         stream as stream,
+    )
+    from .utils import (
+        clear_npu_overflow_flag as clear_npu_overflow_flag,
+        get_cann_version as get_cann_version,
+        get_npu_overflow_flag as get_npu_overflow_flag,
     )
 
 
@@ -537,6 +593,11 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
         globals()[name] = value
         return value
+    if not name.startswith("_"):
+        refused = importlib.import_module(f"{__name__}._refused").members(__name__)
+        if name in refused:
+            globals().update(refused)
+            return refused[name]
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
