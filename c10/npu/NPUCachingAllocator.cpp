@@ -139,6 +139,12 @@ class NativeCachingAllocator final : public NPUAllocator {
                 "No allocated block can be found for the pointer: ", ptr.get());
   }
 
+  void eraseStream(void* ptr, NPUStream stream) override {
+    const auto device = getDeviceOf(ptr);
+    TORCH_CHECK(device.has_value() && device_allocator(*device).erase_stream(ptr, stream),
+                "No allocated block can be found for the pointer: ", ptr);
+  }
+
   DeviceStats getDeviceStats(DeviceIndex device) override { return checked(device).stats(); }
   void resetAccumulatedStats(DeviceIndex device) override { checked(device).reset_accumulated_stats(); }
   void resetPeakStats(DeviceIndex device) override { checked(device).reset_peak_stats(); }

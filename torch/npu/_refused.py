@@ -90,6 +90,13 @@ GROUPS: tuple[tuple[str, str], ...] = (
         """,
     ),
     (
+        "how it lays out the heads is not documented; torch_npu.npu_fusion_attention is, and takes BSH and other layouts",
+        """
+        torch_npu.contrib.function.fused_attention.npu_fused_attention(*args, **kwargs)
+        torch_npu.contrib.function.fused_attention.npu_fused_attention_with_layernorm(*args, **kwargs)
+        """,
+    ),
+    (
         "HiFloat8 is a format of the hardware, which torch has no dtype of; torch.float8_e4m3fn is the nearest one",
         """
         torch_npu.HiFloat8Tensor(*, data, dtype=None)
