@@ -315,6 +315,7 @@ def _shutdown() -> None:
 _LAZY_MODULES = (
     "_gpu_trace",
     "_profile",
+    "_refused",
     "_sanitizer",
     "aclnn",
     "amp",
@@ -446,6 +447,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
     from . import (
         _gpu_trace as _gpu_trace,
         _profile as _profile,
+        _refused as _refused,
         _sanitizer as _sanitizer,
         aclnn as aclnn,
         amp as amp,

@@ -30,7 +30,7 @@ def _checked(name: str, index: int, cube_num: int, vector_num: int) -> dict[str,
     cores = _simulated(name, index)
     limit = {}
     for kind, number in zip(_KINDS, (cube_num, vector_num), strict=True):
-        if not isinstance(number, int) or not (number == -1 or 1 <= number):
+        if not isinstance(number, int) or not (number == -1 or number >= 1):
             raise ValueError(f"{name}: a number of cores is at least 1, or -1 for no limit, not {number!r}")
         if number != -1:
             limit[kind] = min(number, cores)

@@ -5,6 +5,7 @@ make their functions and classes of it by :func:`function` and :func:`refused_cl
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -35,7 +36,8 @@ GROUPS: tuple[tuple[str, str], ...] = (
         torch.npu.graph_task_group_end(stream)
         torch.npu.graph_task_update_begin(stream, handle)
         torch.npu.graph_task_update_end(stream)
-        torch.npu.make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False, pool=None)
+        torch.npu.make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
+            pool=None)
         torch.npu.super_kernel_scope_begin(scope_name=None)
         torch.npu.super_kernel_scope_end(scope_name=None)
         """,
@@ -44,8 +46,10 @@ GROUPS: tuple[tuple[str, str], ...] = (
         "it belongs to the plug-in's graph compiler, which is not part of this; torch.compile compiles models",
         """
         torch.npu.npugraph_ex.compile_fx(gm, example_inputs=None, options=None)
-        torch.npu.npugraph_ex.register_replacement(search_fn, replace_fn, example_inputs, trace_fn=None, extra_check=None, search_fn_pattern=None, scalar_workaround=None, skip_duplicates=False)
-        torch.npu.npugraph_ex.inference.cache_compile(func, *, dynamic=True, cache_dir=None, global_rank=None, tp_rank=None, pp_rank=None, **kwargs)
+        torch.npu.npugraph_ex.register_replacement(search_fn, replace_fn, example_inputs, trace_fn=None,
+            extra_check=None, search_fn_pattern=None, scalar_workaround=None, skip_duplicates=False)
+        torch.npu.npugraph_ex.inference.cache_compile(func, *, dynamic=True, cache_dir=None, global_rank=None,
+            tp_rank=None, pp_rank=None, **kwargs)
         torch.npu.npugraph_ex.inference.readable_cache(cache_bin, print_output=True, file=None)
         torch.npu.npugraph_ex.scope.deterministic(level)
         torch.npu.npugraph_ex.scope.limit_core_num(op_aicore_num, op_vectorcore_num, stream=None)
@@ -54,7 +58,8 @@ GROUPS: tuple[tuple[str, str], ...] = (
     (
         "model obfuscation needs the confidential-computing engine on the host of a card",
         """
-        torch.npu.obfuscation_initialize(hidden_size, tp_rank, cmd, *, data_type=None, model_obf_seed_id=0, data_obf_seed_id=0, thread_num=4, obf_coefficient=1.0)
+        torch.npu.obfuscation_initialize(hidden_size, tp_rank, cmd, *, data_type=None, model_obf_seed_id=0,
+            data_obf_seed_id=0, thread_num=4, obf_coefficient=1.0)
         torch.npu.obfuscation_calculate(fd, x, param, *, obf_coefficient=1.0)
         torch.npu.obfuscation_finalize(fd_to_close)
         """,
@@ -69,7 +74,7 @@ GROUPS: tuple[tuple[str, str], ...] = (
         """,
     ),
     (
-        "what bounds the time that is waited for an operator is ACL_DEVICE_SYNC_TIMEOUT, in seconds, set before the start",
+        "what bounds the wait for an operator is ACL_DEVICE_SYNC_TIMEOUT, in seconds, set before the start",
         """
         torch.npu.set_op_timeout_ms(timeout)
         """,
@@ -86,14 +91,25 @@ GROUPS: tuple[tuple[str, str], ...] = (
         torch.npu.Event.ipc_handle(self)
         torch.npu.Event.from_ipc_handle(device, handle)
         torch_npu.multiprocessing.reductions.rebuild_npu_event(device, handle)
-        torch_npu.multiprocessing.reductions.rebuild_npu_tensor(tensor_cls, tensor_size, tensor_stride, tensor_offset, storage_cls, dtype, storage_device, storage_handle, storage_size_bytes, storage_offset_bytes, requires_grad, ref_counter_handle, ref_counter_offset, event_handle, event_sync_required)
+        torch_npu.multiprocessing.reductions.rebuild_npu_tensor(tensor_cls, tensor_size, tensor_stride, tensor_offset,
+            storage_cls, dtype, storage_device, storage_handle, storage_size_bytes, storage_offset_bytes,
+            requires_grad, ref_counter_handle, ref_counter_offset, event_handle, event_sync_required)
         """,
     ),
     (
-        "how it lays out the heads is not documented; torch_npu.npu_fusion_attention is, and takes BSH and other layouts",
+        "how it lays out the heads is not documented; torch_npu.npu_fusion_attention takes BSH and other layouts",
         """
         torch_npu.contrib.function.fused_attention.npu_fused_attention(*args, **kwargs)
         torch_npu.contrib.function.fused_attention.npu_fused_attention_with_layernorm(*args, **kwargs)
+        """,
+    ),
+    (
+        "it is a helper inside of the plug-in's own tests, whose use is not documented",
+        """
+        torch_npu.testing.common_utils.test_2args_broadcast(fn)
+        torch_npu.testing.decorator.gen_op_input(testcase, func, op_info)
+        torch_npu.testing.decorator.gen_ops_testcase(cls, func, name, keys, value, op_info)
+        torch_npu.testing.testcase.TestCase.assertExpectedStripMangled(self, s, subname=None)
         """,
     ),
     (
@@ -121,8 +137,8 @@ GROUPS: tuple[tuple[str, str], ...] = (
 def _read() -> dict[str, tuple[str, str]]:
     table = {}
     for reason, rows in GROUPS:
-        for row in filter(None, map(str.strip, rows.splitlines())):
-            name, _, arguments = row.partition("(")
+        for row in re.findall(r"\S[^()]*\([^()]*\)", rows):  # some take several lines
+            name, _, arguments = " ".join(row.split()).partition("(")
             table[name] = (f"({arguments}", reason)
     return table
 

@@ -13,8 +13,8 @@ def cast_weight(module: "torch.nn.Module") -> None:
     r"""Put the weights of ``module`` and its children that are on an NPU into the formats of its cube unit.
 
     The weight of ``nn.Conv2d`` becomes FRACTAL_Z (4), that of ``nn.Conv3d`` FRACTAL_Z_3D (33), that of ``nn.Linear``
-    FRACTAL_NZ (29), unless :func:`torch.npu.set_mm_bmm_format_nd` keeps it plain; convolutions in groups stay as they are. Values and Parameter objects do not change. Nothing
-    happens while :data:`allow_internal_format` is False.
+    FRACTAL_NZ (29), unless :func:`torch.npu.set_mm_bmm_format_nd` keeps it plain; convolutions in groups stay as they
+    are. Values and Parameter objects do not change. Nothing happens while :data:`allow_internal_format` is False.
     """
     if not allow_internal_format:
         return

@@ -129,8 +129,9 @@ def empty_cache() -> None:
 
 
 def empty_virt_addr_cache() -> None:
-    r"""Give back the cached memory of expandable segments that no tensor uses: their address ranges and what is mapped
-    there. On a card the plug-in keeps the physical memory for the next mapping; here both go, as by :func:`empty_cache`.
+    r"""Give back the cached memory of expandable segments that no tensor uses: address ranges and what is mapped there.
+
+    On a card the plug-in keeps the physical memory for the next mapping; here both go, as by :func:`empty_cache`.
 
     Raises:
         RuntimeError: segments are not expandable (``PYTORCH_NPU_ALLOC_CONF=expandable_segments:True``).

@@ -1,7 +1,7 @@
 r"""``torch.npu.npu_config``: where the plug-in keeps the switches of CANN; they are those of torch.npu."""
 
-from .dump import finalize_dump, init_dump, set_dump
 from ._limits import get_device_limit, get_stream_limit, reset_stream_limit, set_device_limit, set_stream_limit
+from .dump import finalize_dump, init_dump, set_dump
 from .options import (
     get_mm_bmm_format_nd,
     is_jit_compile_false,

@@ -5,9 +5,8 @@ import sys
 from collections import namedtuple
 from typing import Any
 
-from torch.utils import collect_env as _upstream
-
 import torch
+from torch.utils import collect_env as _upstream
 
 from . import get_cann_version as get_cann_version
 

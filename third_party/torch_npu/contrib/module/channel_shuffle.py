@@ -1,8 +1,7 @@
 """Channel shuffle by gathers of channels, whose gradients are gathers as well."""
 
-from torch.contrib.npu.optimized_lib import ChannelShuffle as _ChannelShuffle
-
 import torch
+from torch.contrib.npu.optimized_lib import ChannelShuffle as _ChannelShuffle
 
 
 class ChannelShuffle(_ChannelShuffle):

@@ -85,7 +85,9 @@ class ModulatedDeformConv(torch.nn.Module):
         pack=True,
     ):
         super().__init__()
-        self.kernel_size, self.stride, self.padding, self.dilation = map(_pair, (kernel_size, stride, padding, dilation))
+        self.kernel_size, self.stride, self.padding, self.dilation = map(
+            _pair, (kernel_size, stride, padding, dilation)
+        )
         self.groups, self.deformable_groups, self.pack, self.with_bias = groups, deformable_groups, pack, bias
         self.weight = torch.nn.Parameter(torch.empty(out_channels, in_channels // groups, *self.kernel_size))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
