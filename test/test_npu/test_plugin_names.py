@@ -7,10 +7,11 @@ import unittest
 from pathlib import Path
 
 import several_devices  # noqa: F401
+from common_utils import run_in_process
 from plugin_calls import SCENARIOS
 
 import torch
-from torch.npu import _refused
+from torch.npu import _refused, _variables
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -133,6 +134,32 @@ class TestNames(unittest.TestCase):
         """The environment variables of the plug-in are documented, those without an effect too."""
         known = {v.name for v in variables.read()}
         self.assertEqual([name for name in TABLE["variables"].split() if name not in known], [])
+
+
+class TestVariables(unittest.TestCase):
+    def test_without_effect(self):
+        """What changes nothing is told and ends no process."""
+        script = "import torch; torch.ones(2, device='npu') + 1; print('done')"
+        for name, (harmless, _) in _variables.WITHOUT_EFFECT.items():
+            with self.subTest(name=name):
+                done = run_in_process(script, **{name: "1" if "1" not in harmless else "0"})
+                self.assertEqual(done.stdout, "done\n", done.stderr)
+                self.assertIn(f"{name}=", done.stderr)
+        quiet = run_in_process(script, **{name: values[0] for name, (values, _) in _variables.WITHOUT_EFFECT.items()})
+        self.assertEqual((quiet.stdout, quiet.stderr), ("done\n", ""))
+
+    def test_allocator_options(self):
+        script = """
+import torch
+x = torch.ones(1 << 20, device='npu')
+print(all(segment["is_expandable"] for segment in torch.npu.memory_snapshot()))
+torch.npu.empty_virt_addr_cache()
+"""
+        settings = "page_size:1g,expandable_segments:True,base_addr_aligned_kb:0"
+        done = run_in_process(script, PYTORCH_NPU_ALLOC_CONF=settings)
+        self.assertEqual(done.stdout, "True\n", done.stderr)
+        self.assertIn("page_size:1g has no effect here", done.stderr)
+        self.assertIn("base_addr_aligned_kb:0 has no effect here", done.stderr)
 
 
 class TestCalls(unittest.TestCase):

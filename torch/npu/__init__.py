@@ -106,6 +106,7 @@ def _lazy_init() -> None:
                 "you must use the 'spawn' start method"
             )
         torch._C._npu_init()
+        importlib.import_module(f"{__name__}._variables").warn()
         # Queued calls may come back here from this thread; other threads wait at the lock.
         _tls.is_initializing = True
         try:

@@ -140,7 +140,7 @@ class Baseline:
         self._path.write_text(json.dumps(self._values, indent=4))
 
 
-baseline = Baseline(os.environ.get("PERF_BASELINE_FILE", "performance_baseline.json"))
+baseline = Baseline("performance_baseline.json")
 
 
 def dump_baseline() -> None:
