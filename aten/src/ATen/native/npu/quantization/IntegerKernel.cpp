@@ -32,8 +32,9 @@ Integers integers_of(const char* name, std::optional<int64_t> number) {
     case kQUInt4x2:
       return {kInt, -8, 7, true};
     default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, name, ": a result of dtype number ", number.value_or(0),
-                                  " is not supported, only int8, quint4x2 and where they fit uint8 and int32");
+      C10_THROW_ERROR(NotImplementedError,
+                      c10::str(name, ": a result of dtype number ", number.value_or(0),
+                               " is not supported, only int8, quint4x2 and where they fit uint8 and int32"));
   }
 }
 
