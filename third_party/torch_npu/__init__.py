@@ -60,7 +60,10 @@ def __getattr__(name):
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     if name == "HiFloat8Tensor":
-        return npu._refused.members(__name__)[name]
+        globals().update(npu._refused.members(__name__))
+        return globals()[name]
+    if name == "fast_gelu":
+        return torch.npu_fast_gelu
     if hasattr(npu, name):
         return getattr(npu, name)
     if name in _OPERATORS:
@@ -69,4 +72,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *dir(npu), *_MODULES, *_LAZY, *_OPERATORS})
+    return sorted({*globals(), *dir(npu), *_MODULES, *_LAZY, *_OPERATORS, "HiFloat8Tensor", "fast_gelu"})

@@ -213,11 +213,11 @@ class Event(torch.Event):
         if self._device not in _marks:
             _marks[self._device] = _mark(self._device), time.monotonic_ns() // 1000
         mark, at = _marks[self._device]
-        elapsed = mark.elapsed_time(self)
+        elapsed = _signed_ms(mark, self)
         if elapsed > _FINE_MS:
             nearer = _mark(self._device)
             mark, at = _marks[self._device] = nearer, at + round(1000 * mark.elapsed_time(nearer))
-            elapsed = mark.elapsed_time(self)
+            elapsed = _signed_ms(mark, self)
         return at + round(1000 * elapsed)
 
     ipc_handle = _refused.function("torch.npu.Event.ipc_handle")
@@ -266,6 +266,14 @@ def _mark(device: torch.device) -> Event:
     event.record(Stream(device))
     event.synchronize()
     return event
+
+
+def _signed_ms(first: Event, second: Event) -> float:
+    # The time from one to the other, whichever was reached before: the device tells only how much later one was.
+    try:
+        return first.elapsed_time(second)
+    except torch.AcceleratorError:
+        return -second.elapsed_time(first)
 
 
 def _stream_or_current(stream: torch.Stream | None) -> torch.Stream:

@@ -23,6 +23,9 @@ class TestCase(RtolCase):
     maxDiff = None
     exact_dtype = False
 
+    def __init__(self, method_name="runTest"):
+        super().__init__(method_name)
+
     @classmethod
     def setUpClass(cls):
         """Begin with unittest's; there is nothing more to prepare."""

@@ -30,6 +30,16 @@ _LAZY = {
     "save_async": "serialization",
     "set_thread_affinity": "affinity",
 }
+_MODULES = (
+    "affinity",
+    "collect_env",
+    "combine_tensors",
+    "cpp_extension",
+    "flops",
+    "profiler",
+    "serialization",
+    "syncbatchnorm",
+)
 _OF_NPU = frozenset(
     (
         "StreamContext",
@@ -141,6 +151,8 @@ def _version_in(path: Path) -> str:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     if name in _OF_NPU:
@@ -149,4 +161,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_OF_NPU})
+    return sorted({*globals(), *_LAZY, *_MODULES, *_OF_NPU})
