@@ -360,6 +360,7 @@ def testing():
                 pass
             self.safeToDense(self.genSparseTensor([3, 3], 2, 2, True)[0])
 
+    Case.setUpClass()
     result = Case("test").run()
     assert result is None or result.wasSuccessful(), result
     fails(SystemExit, lambda: with_arguments(testcase.run_tests))
