@@ -221,7 +221,7 @@ class Event(torch.Event):
         return at + round(1000 * elapsed)
 
     ipc_handle = _refused.function("torch.npu.Event.ipc_handle")
-    from_ipc_handle = staticmethod(_refused.function("torch.npu.Event.from_ipc_handle"))  # type: ignore[assignment]
+    from_ipc_handle = staticmethod(_refused.function("torch.npu.Event.from_ipc_handle"))
 
     def __repr__(self) -> str:
         if self.npu_event:
