@@ -98,7 +98,11 @@ def compare() -> dict:
     for name in public_names():
         module_name, _, leaf = name.rpartition(".")
         owner = getattr(npu, module_name, None) if module_name else npu
-        if owner is not None and hasattr(owner, RENAMED.get(leaf, leaf)):
+        refused = getattr(owner, RENAMED.get(leaf, leaf), None) if owner is not None else None
+        refused = npu._refused.TABLE.get(f"{getattr(refused, '__module__', '')}.{getattr(refused, '__qualname__', '')}")
+        if refused is not None:
+            result["not_applicable"][name] = refused[1]
+        elif owner is not None and hasattr(owner, RENAMED.get(leaf, leaf)):
             result["present"].append(name)
         elif leaf in NOT_APPLICABLE:
             result["not_applicable"][name] = NOT_APPLICABLE[leaf]

@@ -12,19 +12,45 @@
 #include <c10/npu/impl/Trace.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <string_view>
 #include <utility>
 
 namespace c10::npu::NPUCachingAllocator {
 
 namespace {
 
+// Options of the plug-in's allocator that say how it asks CANN for memory: scripts for cards have them.
+constexpr std::string_view kWithoutEffect[] = {"base_addr_aligned_kb", "multi_stream_lazy_reclaim", "page_size",
+                                               "pin_memory_expandable_segments", "pinned_mem_register"};
+
+// The settings without those, each of which is told.
+std::string with_effect(std::string_view settings) {
+  std::string kept;
+  int brackets = 0;
+  for (size_t begin = 0, at = 0; at <= settings.size(); ++at) {
+    const char c = at < settings.size() ? settings[at] : ',';
+    brackets += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c != ',' || (brackets > 0 && at < settings.size())) continue;
+    const std::string_view option = settings.substr(begin, at - begin);
+    begin = at + 1;
+    const std::string_view key = option.substr(0, option.find(':'));
+    if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) != std::end(kWithoutEffect)) {
+      TORCH_WARN("Environment variable PYTORCH_NPU_ALLOC_CONF: ", option, " has no effect here");
+    } else {
+      kept.append(kept.empty() ? "" : ",").append(option);
+    }
+  }
+  return kept;
+}
+
 // Errors name the variable.
 void apply_variable(const char* settings) {
   std::string reason;
   try {
-    setAllocatorSettings(settings);
+    if (const std::string kept = with_effect(settings); !kept.empty()) setAllocatorSettings(kept);
     return;
   } catch (const c10::Error& error) {
     reason = error.what_without_backtrace();
@@ -137,6 +163,12 @@ class NativeCachingAllocator final : public NPUAllocator {
     }
     TORCH_CHECK(device_allocator(ptr.device().index()).record_stream(ptr.get(), NPUStream(stream)),
                 "No allocated block can be found for the pointer: ", ptr.get());
+  }
+
+  void eraseStream(void* ptr, NPUStream stream) override {
+    const auto device = getDeviceOf(ptr);
+    TORCH_CHECK(device.has_value() && device_allocator(*device).erase_stream(ptr, stream),
+                "No allocated block can be found for the pointer: ", ptr);
   }
 
   DeviceStats getDeviceStats(DeviceIndex device) override { return checked(device).stats(); }

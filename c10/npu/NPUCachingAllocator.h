@@ -44,6 +44,8 @@ class C10_NPU_API NPUAllocator : public DeviceAllocator {
   virtual void* raw_alloc(size_t nbytes) = 0;
   virtual void* raw_alloc_with_stream(size_t nbytes, NPUStream stream) = 0;
   virtual void raw_delete(void* ptr) = 0;
+  // Takes back a recordStream: the memory may be used again without waiting for that stream.
+  virtual void eraseStream(void* ptr, NPUStream stream) = 0;
   // Fraction of the device's total memory that this process may reserve, in (0, 1].
   virtual double getMemoryFraction(DeviceIndex device) = 0;
   virtual void setMemoryFraction(double fraction, DeviceIndex device) = 0;
@@ -90,6 +92,7 @@ inline size_t cacheInfo(DeviceIndex device) { return get()->cacheInfo(device); }
 inline void* getBaseAllocation(void* ptr, size_t* size = nullptr) { return get()->getBaseAllocation(ptr, size); }
 inline std::optional<DeviceIndex> getDeviceOf(const void* ptr) { return get()->getDeviceOf(ptr); }
 inline void recordStream(const DataPtr& ptr, NPUStream stream) { get()->recordStream(ptr, stream.unwrap()); }
+inline void eraseStream(void* ptr, NPUStream stream) { get()->eraseStream(ptr, stream); }
 inline DeviceStats getDeviceStats(DeviceIndex device) { return get()->getDeviceStats(device); }
 inline void resetAccumulatedStats(DeviceIndex device) { get()->resetAccumulatedStats(device); }
 inline void resetPeakStats(DeviceIndex device) { get()->resetPeakStats(device); }

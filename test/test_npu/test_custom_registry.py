@@ -157,6 +157,8 @@ def samples():
         yield op, (f(8),), {}
 
     yield from transformer_samples()
+    yield from layer_samples()
+    yield from integer_samples()
 
 
 def transformer_samples():
@@ -212,6 +214,52 @@ def declared_samples():
                 yield entry["func"].partition("(")[0].partition(".")[0], args, kwargs
 
 
+def layer_samples():
+    x = f(2, 3, 8)
+    yield "npu_gelu", (x,), {"approximate": "tanh"}
+    yield "npu_gelu_backward", (x, x), {}
+    yield "npu_gelu_mul", (x,), {}
+    yield "npu_fast_gelu", (x.half(),), {}
+    yield "npu_fast_gelu_backward", (x, x), {}
+    yield "npu_add_rms_norm", (x, x, f(8)), {}
+    yield "npu_gemma_rms_norm", (x, f(8)), {}
+    yield "npu_deep_norm", (x, x, f(8), f(8)), {}
+    yield "npu_group_norm_silu", (f(2, 4, 5), f(4), f(4), 2), {}
+    yield "npu_group_norm_swish", (f(2, 4, 5), 2, f(4), f(4)), {"swish_scale": 2.0}
+    q = f(2, 4, 5, 8)
+    yield "npu_interleave_rope", (q, f(1, 1, 5, 8), f(1, 1, 5, 8)), {}
+    yield "npu_apply_rotary_pos_emb", (q, f(2, 4, 1, 8), f(2, 4, 1, 8), f(2, 4, 1, 8)), {}
+    mask = q > 0.5
+    yield "npu_scaled_masked_softmax", (q, mask, 0.5), {}
+    yield "npu_scaled_masked_softmax_backward", (q, q, mask, 0.5, False), {}
+    places = i(0, 1, 1, 2).view(2, 2)
+    yield "npu_scatter_nd_update", (x, places, f(2, 8)), {}
+    yield "npu_scatter_nd_update_", (f(2, 3, 8), places, f(2, 8)), {}
+    yield "npu_moe_compute_expert_tokens", (i(0, 0, 2, 3), 4), {}
+    yield "npu_moe_gating_top_k_softmax", (f(3, 4),), {"k": 2}
+    yield "npu_moe_init_routing", (f(2, 4), i(0, 2, 1, 3).view(2, 2), i(1, 0, 3, 1).view(2, 2), 2), {}
+    experts = i(0, 1, 2, 0, 1, 2).view(3, 2)
+    routed = (f(6, 4), f(3, 4), None, f(3, 4), f(3, 2), i(*range(6)), experts)
+    yield "npu_moe_finalize_routing", routed, {}
+
+
+def integer_samples():
+    x, words = f(3, 8), i(*range(6)).view(3, 2)
+    codes = torch.randint(-9, 9, (3, 8), dtype=torch.int8).npu()
+    yield "npu_anti_quant", (codes, f(8)), {"offset": f(8)}
+    yield "npu_anti_quant", (words, f(16)), {"dst_dtype": torch.bfloat16}
+    yield "npu_quantize", (x, f(8) + 1, None, torch.qint8), {}
+    yield "npu_group_quant", (x, f(2, 8), i(1, 3)), {"dst_dtype": torch.quint4x2}
+    yield "npu_dynamic_quant", (x,), {"smooth_scales": f(2, 8), "group_index": i(1, 3)}
+    yield "npu_dynamic_quant_asymmetric", (x,), {"dst_type": torch.quint4x2}
+    yield "npu_trans_quant_param", (f(8), f(8)), {}
+    yield "npu_quant_matmul", (codes, codes.t(), f(3)), {"output_dtype": torch.float16, "pertoken_scale": f(3)}
+    yield "npu_weight_quant_batchmatmul", (f(2, 3), codes, f(2, 8)), {"antiquant_group_size": 2, "bias": f(8)}
+    yield "npu_weight_quant_batchmatmul", (f(2, 3), words, f(16)), {"quant_scale": f(16)}
+    yield "npu_sign_bits_pack", (f(16), 1), {}
+    yield "npu_sign_bits_unpack", (torch.zeros(4, dtype=torch.uint8).npu(), 2, torch.float32), {}
+
+
 # Whose result's size depends on the data; errors by design; a storage as argument.
 WITHOUT_SAMPLE = {"npu_nms_rotated", "npu_hcom_allreduce", "npu_enque_tensor", "npu_set_"}
 
@@ -226,7 +274,7 @@ class TestRegistry(TestCase):
         internal = {"_npu_lstm_masked_backward", "_npu_grouped_product", "_npu_lamb_step_", "_npu_unscale_into_"}
         names = {s.name.removeprefix("npu::") for s in schemas} - internal
         self.assertEqual(sorted(NAMES), sorted(names))
-        self.assertGreaterEqual(len(schemas) - len(internal), 134)
+        self.assertGreaterEqual(len(schemas) - len(internal), 164)
         for s in schemas:
             name, first = s.name.removeprefix("npu::"), s.arguments[0].name if s.arguments else ""
             if first == "self" and name not in internal:

@@ -107,6 +107,7 @@ def _lazy_init() -> None:
                 "you must use the 'spawn' start method"
             )
         torch._C._npu_init()
+        importlib.import_module(f"{__name__}._variables").warn()
         # Queued calls may come back here from this thread; other threads wait at the lock.
         _tls.is_initializing = True
         try:
@@ -316,13 +317,19 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
     from . import (
         _gpu_trace as _gpu_trace,
         _profile as _profile,
+        _refused as _refused,
         _sanitizer as _sanitizer,
+        aclnn as aclnn,
         amp as amp,
         autocast_utils as autocast_utils,
         comm as comm,
         config as config,
+        deterministic as deterministic,
         dump as dump,
+        graphs as graphs,
         memory as memory,
+        npu_config as npu_config,
+        npugraph_ex as npugraph_ex,
         optim as optim,
         options as options,
         profiler as profiler,
@@ -330,6 +337,13 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         streams as streams,
         types as types,
         utils as utils,
+    )
+    from ._limits import (
+        get_device_limit as get_device_limit,
+        get_stream_limit as get_stream_limit,
+        reset_stream_limit as reset_stream_limit,
+        set_device_limit as set_device_limit,
+        set_stream_limit as set_stream_limit,
     )
     from ._monitor import (
         clock_rate as clock_rate,
@@ -346,6 +360,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         set_autocast_dtype as set_autocast_dtype,
         set_autocast_enabled as set_autocast_enabled,
     )
+    from .deterministic import (
+        disable_deterministic_with_backward as disable_deterministic_with_backward,
+        enable_deterministic_with_backward as enable_deterministic_with_backward,
+        set_deterministic_level as set_deterministic_level,
+    )
     from .dump import (
         _acl_dump_active as _acl_dump_active,
         finalize_dump as finalize_dump,
@@ -360,6 +379,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         change_current_allocator as change_current_allocator,
         device_memory_used as device_memory_used,
         empty_cache as empty_cache,
+        empty_virt_addr_cache as empty_virt_addr_cache,
         get_allocator_backend as get_allocator_backend,
         get_per_process_memory_fraction as get_per_process_memory_fraction,
         host_empty_cache as host_empty_cache,
@@ -386,18 +406,24 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         use_mem_pool as use_mem_pool,
     )
     from .options import (
+        are_compatible_impl_enabled as are_compatible_impl_enabled,
         conv as conv,
+        current_blas_handle as current_blas_handle,
         disable_graph_mode as disable_graph_mode,
         enable_graph_mode as enable_graph_mode,
+        get_mm_bmm_format_nd as get_mm_bmm_format_nd,
         get_option as get_option,
         global_step_inc as global_step_inc,
         is_graph_mode as is_graph_mode,
+        is_jit_compile_false as is_jit_compile_false,
         launch_graph as launch_graph,
         matmul as matmul,
         set_aoe as set_aoe,
         set_compile_mode as set_compile_mode,
+        set_mm_bmm_format_nd as set_mm_bmm_format_nd,
         set_option as set_option,
         set_start_fuzz_compile_step as set_start_fuzz_compile_step,
+        use_compatible_impl as use_compatible_impl,
     )
     from .random import (
         _get_rng_state_offset as _get_rng_state_offset,
@@ -414,14 +440,21 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
     )
     from .streams import (
         Event as Event,
+        ExternalEvent as ExternalEvent,
         ExternalStream as ExternalStream,
         Stream as Stream,
         StreamContext as StreamContext,
+        SyncLaunchStream as SyncLaunchStream,
         current_stream as current_stream,
         default_stream as default_stream,
         get_stream_from_external as get_stream_from_external,
         set_stream as set_stream,
         stream as stream,
+    )
+    from .utils import (
+        clear_npu_overflow_flag as clear_npu_overflow_flag,
+        get_cann_version as get_cann_version,
+        get_npu_overflow_flag as get_npu_overflow_flag,
     )
 
 
@@ -432,6 +465,11 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
         globals()[name] = value
         return value
+    if not name.startswith("_"):
+        refused = importlib.import_module(f"{__name__}._refused").members(__name__)
+        if name in refused:
+            globals().update(refused)
+            return refused[name]
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

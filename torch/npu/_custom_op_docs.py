@@ -90,10 +90,12 @@ def doc_of(name: str) -> str:
     import torch
 
     from ._custom_op_texts import DOCS as more
+    from ._custom_op_texts_integers import DOCS as integers
+    from ._custom_op_texts_layers import DOCS as layers
     from ._custom_op_texts_sequence import DOCS as sequence
     from ._custom_op_texts_transformer import DOCS as transformer
 
-    doc = {**more, **sequence, **transformer}.get(name) or _declared(name)
+    doc = {**more, **sequence, **transformer, **layers, **integers}.get(name) or _declared(name)
     packet = getattr(torch.ops.npu, name)
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
     lines: list[str] = []

@@ -13,8 +13,8 @@ def cast_weight(module: "torch.nn.Module") -> None:
     r"""Put the weights of ``module`` and its children that are on an NPU into the formats of its cube unit.
 
     The weight of ``nn.Conv2d`` becomes FRACTAL_Z (4), that of ``nn.Conv3d`` FRACTAL_Z_3D (33), that of ``nn.Linear``
-    FRACTAL_NZ (29); convolutions in groups stay as they are. Values and Parameter objects do not change. Nothing
-    happens while :data:`allow_internal_format` is False.
+    FRACTAL_NZ (29), unless :func:`torch.npu.set_mm_bmm_format_nd` keeps it plain; convolutions in groups stay as they
+    are. Values and Parameter objects do not change. Nothing happens while :data:`allow_internal_format` is False.
     """
     if not allow_internal_format:
         return
@@ -23,6 +23,8 @@ def cast_weight(module: "torch.nn.Module") -> None:
         if not isinstance(weight, torch.Tensor) or weight.device.type != "npu":
             continue
         if isinstance(child, torch.nn.Linear):
+            if torch.npu.get_mm_bmm_format_nd():
+                continue
             weight.data = torch.ops.npu.npu_format_cast(weight.data, _FRACTAL_NZ)
         elif isinstance(child, torch.nn.Conv2d) and child.groups == 1:
             weight.data = torch.ops.npu.npu_format_cast(weight.data, _FRACTAL_Z)

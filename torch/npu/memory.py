@@ -21,6 +21,7 @@ __all__ = [
     "change_current_allocator",
     "device_memory_used",
     "empty_cache",
+    "empty_virt_addr_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
     "host_empty_cache",
@@ -125,6 +126,22 @@ def empty_cache() -> None:
     r"""Give all cached memory that no tensor uses back to the devices. Does nothing before initialisation."""
     if torch.npu.is_initialized():
         torch._C._npu_emptyCache()
+
+
+def empty_virt_addr_cache() -> None:
+    r"""Give back the cached memory of expandable segments that no tensor uses: address ranges and what is mapped there.
+
+    On a card the plug-in keeps the physical memory for the next mapping; here both go, as by :func:`empty_cache`.
+
+    Raises:
+        RuntimeError: segments are not expandable (``PYTORCH_NPU_ALLOC_CONF=expandable_segments:True``).
+    """
+    if "expandable_segments:true" not in torch._C._accelerator_getAllocatorSettings().lower().replace(" ", ""):
+        raise RuntimeError(
+            "torch.npu.empty_virt_addr_cache: it needs PYTORCH_NPU_ALLOC_CONF=expandable_segments:True; "
+            "torch.npu.empty_cache() gives back the memory of other segments"
+        )
+    empty_cache()
 
 
 def host_empty_cache() -> None:

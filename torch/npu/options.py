@@ -38,6 +38,9 @@ _CHECKS = {
 _CACHE = ("ACL_OP_COMPILER_CACHE_MODE", "ACL_OP_COMPILER_CACHE_DIR")
 _values = {"ACL_OP_SELECT_IMPL_MODE": "high_precision", "ACL_OP_DEBUG_LEVEL": "0"}
 
+_jit_compile = True
+_mm_bmm_format_nd: bool | None = None  # nothing was said: as torch.npu.config.allow_internal_format has it
+_compatible_impl = False
 _graph_mode = False
 _fuzz_compile_step = 1
 _global_step = 0
@@ -147,8 +150,58 @@ def set_compile_mode(jit_compile: bool = False) -> None:
     """
     if not isinstance(jit_compile, bool):
         raise TypeError(f"set_compile_mode: jit_compile is a bool, not {type(jit_compile).__name__}")
+    global _jit_compile
     value = "enable" if jit_compile else "disable"
     torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_OP_JIT_COMPILE", value))
+    _jit_compile = jit_compile
+
+
+def is_jit_compile_false() -> bool:
+    r"""Return whether :func:`set_compile_mode` was told not to compile operators for each shape."""
+    return not _jit_compile
+
+
+def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
+    r"""Say whether linear layers keep their weights in the plain format where others get the cube unit's.
+
+    It counts for :func:`torch.npu.config.cast_weight`, while :data:`torch.npu.config.allow_internal_format` is True.
+
+    Raises:
+        TypeError: ``is_nd`` is not a bool.
+    """
+    global _mm_bmm_format_nd
+    if not isinstance(is_nd, bool):
+        raise TypeError(f"set_mm_bmm_format_nd: is_nd is a bool, not {type(is_nd).__name__}")
+    _mm_bmm_format_nd = is_nd
+
+
+def get_mm_bmm_format_nd() -> bool:
+    r"""Return whether the weights of linear layers keep the plain format; see :func:`set_mm_bmm_format_nd`."""
+    if _mm_bmm_format_nd is None:
+        return not torch.npu.config.allow_internal_format
+    return _mm_bmm_format_nd
+
+
+def use_compatible_impl(is_enable: bool) -> None:
+    r"""Would choose, on a card, operators that agree with upstream's to the last detail; here they all do.
+
+    Raises:
+        TypeError: ``is_enable`` is not a bool.
+    """
+    global _compatible_impl
+    if not isinstance(is_enable, bool):
+        raise TypeError(f"use_compatible_impl: is_enable is a bool, not {type(is_enable).__name__}")
+    _compatible_impl = is_enable
+
+
+def are_compatible_impl_enabled() -> bool:
+    r"""Return what :func:`use_compatible_impl` was told last, at first False."""
+    return _compatible_impl
+
+
+def current_blas_handle() -> None:
+    r"""Return None, with a warning: CANN's matrix products have no handle."""
+    warnings.warn("torch.npu.current_blas_handle: the matrix products of an NPU have no handle", stacklevel=2)
 
 
 def _update_fuzzy_compile() -> None:

@@ -1,12 +1,25 @@
 r"""Streams and events of an NPU: ``torch.Stream`` and ``torch.Event`` with the names that torch.cuda gives them."""
 
 import ctypes
+import os
+import time
 import warnings
 from typing import Any
 
 import torch
 
+from . import _refused
 from ._utils import _get_device_index
+
+# Beyond this many milliseconds the 24 bits of an elapsed time are coarser than a microsecond.
+_FINE_MS = 8000.0
+_marks: dict[torch.device, tuple["Event", int]] = {}  # an event of each device, and when it was recorded
+
+
+def _launches_directly(name: str) -> None:
+    # A stream cannot leave the task queue where there is one for all.
+    if not torch._C._npu_isSimulator() or os.environ.get("TASK_QUEUE_ENABLE") == "2":
+        raise NotImplementedError(f"{name}: the task queue serves all streams; TASK_QUEUE_ENABLE=0 launches directly")
 
 
 class Stream(torch.Stream):
@@ -64,6 +77,17 @@ class Stream(torch.Stream):
         event.record(self)
         return event
 
+    def set_data_preprocess_stream(self, is_data_preprocess_stream: bool = False) -> None:
+        r"""Say whether the stream prepares data, so that its operators are launched by the calling thread.
+
+        They are in any case unless a task queue launches them.
+
+        Raises:
+            NotImplementedError: it is to be one, and there is a task queue (on a card, or ``TASK_QUEUE_ENABLE=2``).
+        """
+        if is_data_preprocess_stream:
+            _launches_directly("Stream.set_data_preprocess_stream")
+
     def __eq__(self, other) -> bool:
         return isinstance(other, torch.Stream) and super().__eq__(other)
 
@@ -87,6 +111,20 @@ class ExternalStream(Stream):
         index = _get_device_index(device, optional=True)
         stream_id, device_index, device_type = torch._C._npu_getStreamFromExternal(stream_ptr, index)
         return super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=device_type)
+
+
+class SyncLaunchStream(Stream):
+    r"""A stream whose operators are launched by the calling thread, whose call raises what goes wrong there.
+
+    Args: as of :class:`Stream`.
+
+    Raises:
+        NotImplementedError: there is a task queue (on a card, or ``TASK_QUEUE_ENABLE=2``), which serves all streams.
+    """
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs):
+        _launches_directly("torch.npu.SyncLaunchStream")
+        return super().__new__(cls, device, priority, **kwargs)
 
 
 class Event(torch.Event):
@@ -159,10 +197,83 @@ class Event(torch.Event):
             )
         return torch._C._npu_eventElapsedTime(self.event_id, end_event.event_id)
 
+    def recorded_time(self) -> int:
+        r"""Return when the stream reached the event, in microseconds of the host's clock that never goes back.
+
+        Waits until it does. Times of events of one device that were recorded within seconds are exact to a microsecond
+        among each other.
+
+        Raises:
+            RuntimeError: the event has not been recorded.
+            ValueError: it was made with ``enable_timing=False``.
+        """
+        if self.event_id in (None, 0) or self._device is None:
+            raise RuntimeError("InternalError: recorded_time of an event that has not been recorded")
+        self.synchronize()
+        if self._device not in _marks:
+            _marks[self._device] = _mark(self._device), time.monotonic_ns() // 1000
+        mark, at = _marks[self._device]
+        elapsed = _signed_ms(mark, self)
+        if elapsed > _FINE_MS:
+            nearer = _mark(self._device)
+            mark, at = _marks[self._device] = nearer, at + round(1000 * mark.elapsed_time(nearer))
+            elapsed = _signed_ms(mark, self)
+        return at + round(1000 * elapsed)
+
+    ipc_handle = _refused.function("torch.npu.Event.ipc_handle")
+    from_ipc_handle = staticmethod(_refused.function("torch.npu.Event.from_ipc_handle"))
+
     def __repr__(self) -> str:
         if self.npu_event:
             return f"<torch.npu.Event {self.npu_event:#x}>"
         return "<torch.npu.Event uninitialized>"
+
+
+class ExternalEvent:
+    r"""A mark for streams to wait for, which :meth:`reset` takes back.
+
+    On a card a graph takes it for a node outside of it, and a stream may wait before it is recorded. Here it has to be
+    recorded before a stream waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._event: Event | None = None
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        r"""Record it on ``stream``, default the current one."""
+        event = Event(enable_timing=False)
+        event.record(stream)
+        self._event = event
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        r"""Make later work of ``stream`` (default the current one) wait for it.
+
+        Raises:
+            RuntimeError: it has not been recorded, or not since :meth:`reset`.
+        """
+        if self._event is None:
+            raise RuntimeError("ExternalEvent.wait: it has to be recorded before a stream waits for it")
+        self._event.wait(stream)
+
+    def reset(self, stream: torch.Stream | None = None) -> None:
+        r"""Take the mark back; streams that wait for it go on doing so."""
+        self._event = None
+
+
+def _mark(device: torch.device) -> Event:
+    # An event that the device has just reached.
+    event = Event(enable_timing=True)
+    event.record(Stream(device))
+    event.synchronize()
+    return event
+
+
+def _signed_ms(first: Event, second: Event) -> float:
+    # The time from one to the other, whichever was reached before: the device tells only how much later one was.
+    try:
+        return first.elapsed_time(second)
+    except torch.AcceleratorError:
+        return -second.elapsed_time(first)
 
 
 def _stream_or_current(stream: torch.Stream | None) -> torch.Stream:

@@ -420,6 +420,16 @@ bool DeviceCachingAllocator::record_stream(void* ptr, const NPUStream& stream) {
   return true;
 }
 
+bool DeviceCachingAllocator::erase_stream(void* ptr, const NPUStream& stream) {
+  const std::lock_guard lock(mutex_);
+  Block* block = addresses_.find(ptr);
+  if (block == nullptr) {
+    return false;
+  }
+  std::erase(block->stream_uses, stream);
+  return true;
+}
+
 void DeviceCachingAllocator::defer_free(Block* block) {
   const std::vector<NPUStream> uses = std::move(block->stream_uses);
   block->stream_uses.clear();

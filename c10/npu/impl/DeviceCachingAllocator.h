@@ -49,6 +49,8 @@ class DeviceCachingAllocator {
   std::pair<size_t, size_t> totals();
   // False if the address is not that of an allocated block.
   bool record_stream(void* ptr, const NPUStream& stream);
+  // Takes that back; false likewise.
+  bool erase_stream(void* ptr, const NPUStream& stream);
   // What is cached in one pool; of kPublicPool, also in those that nobody uses any more.
   void empty_cache(MempoolId_t pool);
 

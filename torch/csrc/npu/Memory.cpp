@@ -108,6 +108,12 @@ void bind_memory(py::module_& m) {
   m.def("_npu_cachingAllocatorRawDelete", torch::wrap_pybind_function_no_gil([](uintptr_t pointer) {
           allocator::raw_delete(reinterpret_cast<void*>(pointer));
         }));
+  m.def("_npu_eraseStream",
+        torch::wrap_pybind_function([](uintptr_t pointer, int64_t stream, int64_t device, int64_t type) {
+          const auto index = static_cast<DeviceIndex>(device);
+          const auto owner = c10::Stream::unpack3(stream, index, static_cast<c10::DeviceType>(type));
+          allocator::eraseStream(reinterpret_cast<void*>(pointer), c10::npu::NPUStream(owner));
+        }));
 
   m.def("_npu_hostMemoryStats", torch::wrap_pybind_function(&host_memory_stats));
   m.def("_npu_resetAccumulatedHostMemoryStats",

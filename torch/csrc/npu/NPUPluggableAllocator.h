@@ -31,6 +31,7 @@ class NPUPluggableAllocator final : public NPUAllocator {
   // Nothing is cached, and the user's functions know nothing of streams: these do nothing.
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void eraseStream(void*, c10::npu::NPUStream) override {}
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
   std::optional<c10::DeviceIndex> getDeviceOf(const void* ptr) override;
   void* getBaseAllocation(void* ptr, size_t* size) override;

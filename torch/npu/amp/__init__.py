@@ -27,7 +27,12 @@ class autocast(torch.amp.autocast_mode.autocast):
 
 
 class GradScaler(torch.amp.GradScaler):
-    r"""``torch.amp.GradScaler("npu", ...)``: scales the loss so that small float16 gradients survive."""
+    r"""``torch.amp.GradScaler("npu", ...)``: scales the loss so that small float16 gradients survive.
+
+    Args:
+        init_scale, growth_factor, backoff_factor, growth_interval, enabled: as of :class:`torch.amp.GradScaler`.
+        dynamic (bool, optional): False: the scale stays as it is; steps whose gradients overflow are still left out.
+    """
 
     def __init__(
         self,
@@ -36,7 +41,9 @@ class GradScaler(torch.amp.GradScaler):
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
+        dynamic: bool = True,
     ) -> None:
+        self._dynamic = dynamic
         super().__init__(
             "npu",
             init_scale=init_scale,
@@ -45,6 +52,22 @@ class GradScaler(torch.amp.GradScaler):
             growth_interval=growth_interval,
             enabled=enabled,
         )
+
+    def update(self, new_scale: "float | torch.Tensor | None" = None) -> None:
+        r"""As :meth:`torch.amp.GradScaler.update`; without ``dynamic`` only ``new_scale`` changes the scale."""
+        if new_scale is None and not self._dynamic and self._enabled and self._scale is not None:
+            new_scale = self._scale.clone()
+        super().update(new_scale)
+
+    @staticmethod
+    def get_npu_overflow_flag() -> bool:
+        r"""See :func:`torch.npu.utils.get_npu_overflow_flag`."""
+        return torch.npu.utils.get_npu_overflow_flag()
+
+    @staticmethod
+    def clear_npu_overflow_flag() -> None:
+        r"""See :func:`torch.npu.utils.clear_npu_overflow_flag`."""
+        torch.npu.utils.clear_npu_overflow_flag()
 
 
 def custom_fwd(fwd=None, *, cast_inputs: torch.dtype | None = None):

@@ -1,9 +1,11 @@
 r"""Facts about the chip and CANN that scripts of the plug-in era ask for, and tools for those who write operators
 (:mod:`torch.npu.utils.cpp_extension`)."""
 
+import importlib
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +19,55 @@ __all__ = [
     "is_support_inf_nan",
     "npu_check_overflow",
 ]
+
+# Parts that are loaded when they are asked for, and what the plug-in has here and torch.npu itself.
+_LAZY = {
+    "FlopsCounter": "flops",
+    "get_part_combined_tensor": "combine_tensors",
+    "is_combined_tensor_valid": "combine_tensors",
+    "npu_combine_tensors": "combine_tensors",
+    "reset_thread_affinity": "affinity",
+    "save_async": "serialization",
+    "set_thread_affinity": "affinity",
+}
+_MODULES = (
+    "affinity",
+    "collect_env",
+    "combine_tensors",
+    "cpp_extension",
+    "flops",
+    "profiler",
+    "serialization",
+    "syncbatchnorm",
+)
+_OF_NPU = frozenset(
+    (
+        "StreamContext",
+        "check_uce_in_memory",
+        "current_blas_handle",
+        "current_device",
+        "current_stream",
+        "default_stream",
+        "device",
+        "device_of",
+        "finalize_dump",
+        "get_sync_debug_mode",
+        "init_dump",
+        "ipc_collect",
+        "is_bf16_supported",
+        "obfuscation_calculate",
+        "obfuscation_finalize",
+        "obfuscation_initialize",
+        "set_device",
+        "set_dump",
+        "set_op_timeout_ms",
+        "set_stream",
+        "set_sync_debug_mode",
+        "stream",
+        "stress_detect",
+        "synchronize",
+    )
+)
 
 # CANN's numbers of its chips.
 _SOC_VERSIONS = {
@@ -97,3 +148,17 @@ def _version_in(path: Path) -> str:
         return ""
     found = re.search(r"^version\s*=\s*(\S+)", text, re.MULTILINE | re.IGNORECASE)
     return found[1].strip("[]") if found else ""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    if name in _OF_NPU:
+        return getattr(torch.npu, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_MODULES, *_OF_NPU})

@@ -65,4 +65,24 @@ std::tuple<Tensor, Tensor, Tensor> npu_rotary_mul_backward(const Tensor& grad, c
   return {dx.to(self.scalar_type()), dr1.to(r1.scalar_type()), dr2.to(r2.scalar_type())};
 }
 
+// Pairs become halves, then as npu_rotary_mul.
+Tensor npu_interleave_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  TORCH_CHECK(x.dim() == 4 && x.size(-1) % 2 == 0,
+              "npu_interleave_rope: x of shape (batch, heads, positions, even width)", " expected, got ", x.sizes());
+  const Tensor halves = x.unflatten(-1, {x.size(-1) / 2, 2}).transpose(-1, -2).flatten(-2);
+  return npu_rotary_mul(halves, cos, sin, "half", std::nullopt);
+}
+
+std::tuple<Tensor, Tensor> npu_apply_rotary_pos_emb(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                                    const Tensor& sin, std::string_view layout,
+                                                    std::string_view rotary_mode) {
+  const bool flat = layout == "TND";
+  TORCH_CHECK(flat || layout == "BSND" || layout == "SBND" || layout == "BNSD",
+              "npu_apply_rotary_pos_emb: layout is 'BSND', 'SBND', 'BNSD' or 'TND', got '", layout, "'");
+  TORCH_CHECK(query.dim() == (flat ? 3 : 4) && key.dim() == query.dim(), "npu_apply_rotary_pos_emb: tensors of ",
+              layout, " have ", flat ? 3 : 4, " dimensions, but query is ", query.sizes(), " and key is ", key.sizes());
+  return {npu_rotary_mul(query, cos, sin, rotary_mode, std::nullopt),
+          npu_rotary_mul(key, cos, sin, rotary_mode, std::nullopt)};
+}
+
 }  // namespace at::native::npu

@@ -1,0 +1,17 @@
+"""The middle of an attention: mask, softmax, dropout."""
+
+import math
+
+import torch
+
+
+def fuse_add_softmax_dropout(training, dropout, attn_mask, attn_scores, attn_head_size, p=0.5, dim=-1) -> torch.Tensor:
+    """Return ``softmax(attn_mask + attn_scores / sqrt(attn_head_size))`` along ``dim``, with dropout of ``p``.
+
+    Without ``training`` the module ``dropout`` is called instead of drawing.
+    """
+    alpha = 1 / math.sqrt(attn_head_size)
+    if training and attn_scores.device.type == "npu":
+        return torch.npu_dropout_with_add_softmax(attn_scores, attn_mask, alpha, p, dim)[2]
+    probabilities = torch.softmax(torch.add(attn_mask, attn_scores, alpha=alpha), dim)
+    return torch.nn.functional.dropout(probabilities, p) if training else dropout(probabilities)

@@ -1,0 +1,65 @@
+"""A convolution of 8-bit integers."""
+
+from torch.nn.modules.utils import _pair
+
+import torch
+
+
+class QuantConv2d(torch.nn.Module):
+    """A convolution of int8 by int8, summed exactly, with a scale for each channel of the result; for inference.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as of torch.nn.Conv2d.
+        output_dtype: of the result, torch.float16.
+        groups: only 1.
+        offset_x: the number that the padding is filled with.
+        offset, round_mode, input_dtype, weight_dtype, device, dtype: not used, as in the plug-in.
+
+    ``weight`` (int8), ``scale`` (float32) and ``bias`` (int32) are parameters without gradients, to be set.
+
+    Raises:
+        NotImplementedError: another output_dtype, or groups.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        output_dtype,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        offset: bool = False,
+        offset_x: int = 0,
+        round_mode: str = "rint",
+        input_dtype=None,
+        weight_dtype=None,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        if output_dtype != torch.float16 or groups != 1:
+            raise NotImplementedError(
+                f"QuantConv2d: a result of float16 and 1 group are supported, not {output_dtype} and {groups}"
+            )
+        self.stride, self.padding, self.dilation = _pair(stride), _pair(padding), _pair(dilation)
+        self.output_dtype, self.offset_x = output_dtype, offset_x
+
+        def fixed(*shape, dtype):
+            return torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+
+        self.weight = fixed(out_channels, in_channels, *_pair(kernel_size), dtype=torch.int8)
+        self.scale = fixed(out_channels, dtype=torch.float32)
+        self.bias = fixed(out_channels, dtype=torch.int32) if bias else None
+
+    def forward(self, quant_conv2d_input: torch.Tensor) -> torch.Tensor:
+        high, wide = self.padding
+        x = torch.nn.functional.pad(quant_conv2d_input.double(), (wide, wide, high, high), value=self.offset_x)
+        # Sums of products of bytes are exact in float64.
+        sums = torch.nn.functional.conv2d(x, self.weight.double(), None, self.stride, 0, self.dilation)
+        if self.bias is not None:
+            sums = sums + self.bias.double().view(-1, 1, 1)
+        return (sums * self.scale.double().view(-1, 1, 1)).to(self.output_dtype)

@@ -1,0 +1,5 @@
+"""torch.distributed.rpc by the plug-in's names."""
+
+from .options import NPUTensorPipeRpcBackendOptions
+
+__all__ = ["NPUTensorPipeRpcBackendOptions"]

@@ -1,0 +1,1 @@
+"""torch.distributed.tensor by the plug-in's names."""

@@ -1,0 +1,1 @@
+"""The single kinds of rewriting."""
