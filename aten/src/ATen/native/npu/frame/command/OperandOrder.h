@@ -18,9 +18,12 @@ bool takes_rows(const char* ir);
 // Whether the operator moves elements, whatever they mean.
 bool moves(const char* ir);
 
-// The ACL type of an operand. Of some float8 types CANN has none: these are moved as bytes, and refused otherwise.
+// The ACL type of an operand. Of some float8 types, of bits and of types below a byte CANN has none: these are moved as
+// bytes, or as two, and refused otherwise.
 inline aclDataType operand_dtype(const char* ir, ScalarType type) {
-  if (C10_UNLIKELY(!has_acl_dtype(type)) && isFloat8Type(type) && moves(ir)) return ACL_UINT8;
+  if (C10_UNLIKELY(!has_acl_dtype(type)) && !isQIntType(type) && moves(ir)) {
+    return c10::elementSize(type) == 1 ? ACL_UINT8 : ACL_UINT16;
+  }
   return acl_dtype(type);
 }
 
