@@ -44,9 +44,11 @@ class TestMonitor(TestCase):
         torch.npu.synchronize()
         torch.npu.utilization()
         begin = time.monotonic()
-        torch.npu._sleep(3_000_000_000)
-        self.assertIsInstance(torch.npu.utilization(), int)
-        self.assertLess(time.monotonic() - begin, 2.5)
+        torch.npu._sleep(2_000_000_000)
+        # What runs counts before it has ended.
+        self.assertGreater(torch.npu.utilization(), 60)
+        self.assertGreater(torch.npu.utilization(), 60)
+        self.assertLess(time.monotonic() - begin, 1.5)
         torch.npu.synchronize()
 
     def test_each_device_has_its_own(self):
