@@ -65,10 +65,13 @@ BUILD=${BUILD_DIR:-$ROOT/build}
 PIP_LOG=$BUILD/pip.log
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# Errors only: warnings about this machine's indexes and its pip would drown our lines. They are in the log.
+# Errors only: warnings about this machine's indexes and its pip would drown our lines. They are in the log, which pip
+# itself does not write: with --log it warns and draws its bars however quiet it is told to be.
 pip_install() {
   mkdir -p "$BUILD"
-  "$VENV/bin/python" -m pip install --quiet --quiet --log "$PIP_LOG" "$@"
+  "$VENV/bin/python" -m pip install --progress-bar off "$@" >"$PIP_LOG" 2>&1 && return
+  grep '^ERROR' "$PIP_LOG" >&2 || true
+  return 1
 }
 
 # Installs requirements files once; a changed file is installed again.

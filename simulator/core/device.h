@@ -29,7 +29,8 @@ class LayoutMap;
 struct Counters {
   std::atomic<uint64_t> copies[3][2] = {};  // [host to device, device to host, device to device][count, bytes]
   std::atomic<uint64_t> ops_launched{0}, ops_run_by_caller{0}, ops_compiled{0}, relayouts{0};
-  std::atomic<uint64_t> busy_ns{0};  // spent by workers; tiny tasks, which mostly their callers run, are not timed
+  // Of workers, on what has ended; tiny tasks, which mostly callers run, are not timed.
+  std::atomic<uint64_t> busy_ns{0};
   // Operators that ran at once are counted by their stream, see direct_ops_of(); what they were at the last reset.
   std::atomic<uint64_t> direct_ops_of_old_streams{0}, direct_ops_before{0};
 };

@@ -30,6 +30,9 @@ namespace acl_sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
 
 // Tiny operators that run at once before the next go to the worker, see Note [Streaks].
 constexpr uint32_t kStreak = 8;
@@ -306,11 +309,18 @@ inline void Stream::perform(Task& task) {
 
 void Stream::execute_timed(Task& task) {
   const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill;
-  const auto begin = Clock::now();
+  if (!computes) return execute(task);  // it may wait for others
+  const int64_t begin = nanoseconds_now();
+  busy_since_.store(begin, std::memory_order_relaxed);
   execute(task);
-  if (!computes) return;  // it may have waited for others
-  const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
-  device->counters.busy_ns.fetch_add(spent.count(), std::memory_order_relaxed);
+  // In this order, so that busy_ns_of() never counts it twice.
+  busy_since_.store(0, std::memory_order_relaxed);
+  device->counters.busy_ns.fetch_add(nanoseconds_now() - begin, std::memory_order_release);
+}
+
+uint64_t Stream::busy_for() const {
+  const int64_t begin = busy_since_.load(std::memory_order_relaxed);
+  return begin == 0 ? 0 : std::max<int64_t>(nanoseconds_now() - begin, 0);
 }
 
 void Stream::run_tiny(uint64_t last) {

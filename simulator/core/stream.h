@@ -80,6 +80,8 @@ struct Stream {
   bool has_run(uint64_t id) const { return completed_.load(std::memory_order_acquire) >= id; }
   // Operators that ran at once on the thread that submitted them, in the stream's whole life.
   uint64_t direct_ops() const { return direct_ops_.load(std::memory_order_relaxed); }
+  // How long a worker has been at the task that it runs now, in nanoseconds.
+  uint64_t busy_for() const;
 
  private:
   static constexpr uint64_t kRunning = 1;
@@ -115,6 +117,7 @@ struct Stream {
   // ... what the token's holder writes, ...
   alignas(64) std::atomic<uint64_t> completed_{0};
   std::atomic<uint64_t> direct_ops_{0};
+  std::atomic<int64_t> busy_since_{0};
   // ... and what changes seldom.
   alignas(64) std::atomic<aclError> error_{ACL_SUCCESS};
   std::atomic<bool> stop_on_failure_{false};
@@ -145,6 +148,8 @@ std::vector<StreamMark> mark_streams();
 bool have_passed(const std::vector<StreamMark>& marks);
 // Sum of direct_ops() over the device's streams, those that are gone included.
 uint64_t direct_ops_of(const Device& device);
+// What the device's workers have spent on operators and copies, those that run now included.
+uint64_t busy_ns_of(const Device& device);
 aclError synchronize(Stream& stream, int64_t timeout_ms);
 // Waits, a bounded time, until nothing queued can touch memory of the device any more. Errors stay for who asks.
 void drain_device(const Device& device);

@@ -128,6 +128,12 @@ bool have_passed(const std::vector<StreamMark>& marks) {
   return std::all_of(marks.begin(), marks.end(), [](const StreamMark& m) { return m.stream->has_run(m.id); });
 }
 
+uint64_t busy_ns_of(const Device& device) {
+  uint64_t sum = device.counters.busy_ns.load(std::memory_order_acquire);
+  pool().each([&](Stream& stream) { sum += stream.device == &device ? stream.busy_for() : 0; });
+  return sum;
+}
+
 uint64_t direct_ops_of(const Device& device) {
   uint64_t sum = device.counters.direct_ops_of_old_streams.load();
   pool().each([&](Stream& stream) { sum += stream.device == &device ? stream.direct_ops() : 0; });

@@ -165,7 +165,7 @@ aclError aclsimGetCounters(int32_t id, aclsimCounters* counters) {
     counters->ops_compiled = c.ops_compiled.load();
     counters->relayouts = c.relayouts.load();
     counters->ops_cached = compiled_ops();
-    counters->busy_ns = c.busy_ns.load();
+    counters->busy_ns = busy_ns_of(*d);
     d->memory_info(&free, &total, &peak);
     counters->memory_used = total - free;
     size_t scratch = 0, scratch_peak = 0;

@@ -1,8 +1,11 @@
 """CANN as its releases have it, without one: libraries under CANN's names that export a part of the interface and have
 the simulator do the work, so that the host takes them for a card."""
 
+import contextlib
 import shutil
 import subprocess
+import tempfile
+import unittest
 from pathlib import Path
 
 import acl_library as acl
@@ -53,3 +56,14 @@ def card(home: Path):
 def environment(home: Path):
     """What a process needs to find it."""
     return {"ASCEND_HOME_PATH": str(home), "STUB_TARGET": acl.library_path()}
+
+
+@contextlib.contextmanager
+def behind_cann():
+    """Variables with which a process takes the simulated device for a card."""
+    if compiler() is None:
+        raise unittest.SkipTest("no C++ compiler")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "stub")
+        card(home)
+        yield {"ASCEND_SIMULATOR": "off", **environment(home)}

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -49,6 +50,27 @@ class TestProgress(unittest.TestCase):
         self.assertIn("an error", lines)
         self.assertIn("a warning", lines)
         self.assertTrue(any(line.startswith("FAILED:") and line.split()[-1] == "a" for line in lines), lines)
+
+
+class TestPip(unittest.TestCase):
+    def install(self, status):
+        """build.sh's function that calls pip, with a Python in its place that says what pip says."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        python = folder / "bin/python"
+        python.parent.mkdir()
+        lines = ("WARNING: an index is ignored", "ERROR: no such package", "---- 1/1 MB")
+        says = "\n".join(f"echo '{line}'{' >&2' * (i < 2)}" for i, line in enumerate(lines))
+        python.write_text(f"#!/bin/sh\n{says}\nexit {status}\n")
+        python.chmod(0o755)
+        function = re.search(r"^pip_install\(\) {\n.*?^}\n", (ROOT / "build.sh").read_text(), re.M | re.S)[0]
+        script = f"set -euo pipefail\nVENV={folder} BUILD={folder} PIP_LOG={folder}/pip.log\n{function}pip_install x\n"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        self.assertEqual(sorted((folder / "pip.log").read_text().splitlines()), sorted(lines))
+        return done.returncode, done.stdout, done.stderr
+
+    def test_only_errors_are_told(self):
+        self.assertEqual(self.install(0), (0, "", ""))
+        self.assertEqual(self.install(1), (1, "", "ERROR: no such package\n"))
 
 
 if __name__ == "__main__":

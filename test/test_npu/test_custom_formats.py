@@ -147,6 +147,22 @@ class TestFormats(TestCase):
             del y
         # Columns in blocks of 16, 8 and 32; rows in blocks of 16.
         self.assertEqual(sizes, {None: 32 * 32, 3: 32 * 24, 1: 32 * 32})
+        # The block without it: 32 columns of bytes, 16 of all else.
+        for dtype, number, columns in (
+            (torch.int8, None, 32), (torch.int8, 3, 24), (torch.float32, None, 32), (torch.float32, 3, 24),
+            (torch.float16, None, 32), (torch.bfloat16, 3, 24), (torch.uint8, 1, 32),
+        ):  # fmt: skip
+            plain = x[:, :17].to(dtype)
+            before = torch.npu.memory_stats()["requested_bytes.all.current"]
+            y = plain.npu().npu_format_cast(29, customize_dtype=number)
+            torch.npu.synchronize()
+            taken = torch.npu.memory_stats()["requested_bytes.all.current"] - before
+            self.assertEqual((y.get_npu_format(), taken), (29, 32 * columns * plain.element_size()), (dtype, number))
+            self.assertTrue(torch.equal(y.cpu(), plain) and torch.equal((y + y).cpu(), plain + plain))
+            del y
+        # Of other formats it leaves the block alone.
+        images = torch.randn(1, 3, 4, 4)
+        self.assertTrue(torch.equal(images.npu().npu_format_cast(3, customize_dtype=3).cpu(), images))
         y = torch.ones(20, 20).npu()
         self.assertEqual(y.npu_format_cast_(29, customize_dtype=3).sum().item(), 400.0)
         with self.assertRaisesRegex(RuntimeError, "customize_dtype 99"):

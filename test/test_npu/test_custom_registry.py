@@ -121,6 +121,9 @@ def samples():
     lstm = (False, 1, 0.0, True, False, False, False, False)
     yield "npu_lstm", (s, f(7, 16), f(16), f(0), h, h, *lstm), {}
     yield "npu_lstm_backward", (steps[0], None, None, s, f(7, 16), f(16), h, h, *steps), {}
+    padded = (s, torch.tensor([2, 2, 2, 1, 1]), f(7, 16), f(16))
+    yield "npu_lstm_data", (*padded, f(5, 2, 4), h, h, *lstm), {}
+    yield "npu_lstm_data_backward", (steps[0], None, steps[1], *padded, h, h, *steps, True), {}
     step = [f(1, 2, 4) for _ in range(6)]
     yield "npu_lstm_cell", (f(2, 3), f(3, 16), f(4, 16), f(2, 4), f(2, 4)), {}
     cell = (f(2, 3), f(3, 16), f(4, 16), f(2, 4), f(2, 4), step[0], f(2, 4), f(2, 4), *step[1:])

@@ -82,6 +82,36 @@ class TestRecurrent(TestCase):
         self.run_lstm(lengths, mask)
         self.run_lstm(backwards=True)
 
+    def test_lstm_of_padded_sequences(self):
+        """npu_lstm_data: batch_sizes as in a PackedSequence, both directions, mask given or made."""
+        lengths = torch.tensor([5, 4, 2])
+        sizes = (lengths > torch.arange(5)[:, None]).sum(1)
+        mask = (torch.arange(5)[:, None] < lengths).unsqueeze(2).expand(5, 3, 6).half().npu()
+        shapes = ((5, 3, 4), (10, 24), (24,), (1, 3, 6), (1, 3, 6))
+        for backwards, seq, given in (
+            (False, mask, sizes), (True, mask, sizes.npu()), (True, lengths.npu(), sizes.int()),
+        ):  # fmt: skip
+            cpu, npu = leaves(*(self.randn(*s) for s in shapes))
+            expected = self.lstm_reference(*cpu, lengths=lengths, backwards=backwards)
+            x, w, b, h, c = npu
+            out = torch.npu_lstm_data(
+                x, batch_sizes=given, weight=w, bias=b, seq_mask=seq, h=h, c=c, has_biases=True, num_layers=1,
+                dropout=0.0, train=True, bidirectional=False, batch_first=False, flag_seq=True, direction=backwards,
+            )  # fmt: skip
+            self.same(out[:3], expected)
+            weights = [torch.rand(5, 3, 6, generator=self.g) for _ in range(3)]
+            sum((e * w).sum() for e, w in zip(expected, weights, strict=True)).backward()
+            sum((o * w.npu()).sum() for o, w in zip(out, weights, strict=False)).backward()
+            self.same([t.grad for t in npu], [t.grad for t in cpu])
+            d, saved = [t.detach() for t in npu], [t.detach() for t in out]
+            operands = (d[0], given, *d[1:], *saved, backwards)
+            self.same(torch.npu_lstm_data_backward(*(w.npu() for w in weights), *operands), [t.grad for t in cpu])
+            only_y = torch.npu_lstm_data_backward(weights[0].npu(), None, None, *operands)
+            y, *_ = self.lstm_reference(*cpu, lengths=lengths, backwards=backwards)
+            self.same(only_y, torch.autograd.grad((y * weights[0]).sum(), cpu))
+        with self.assertRaisesRegex(RuntimeError, "an integer for each of 5 steps"):
+            torch.npu_lstm_data_backward(None, None, None, d[0], sizes[:3], *operands[2:])
+
     def test_lstm_half_and_errors(self):
         x, w, b = self.randn(5, 3, 4).half(), self.randn(10, 24).half(), self.randn(24).half()
         h = torch.zeros(1, 3, 6).half()

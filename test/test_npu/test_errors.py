@@ -3,9 +3,6 @@
 import contextlib
 import ctypes
 import os
-import tempfile
-import unittest
-from pathlib import Path
 
 import acl_stub
 from common_utils import TestCase, run_in_process, run_tests
@@ -25,17 +22,6 @@ def fault(specification):
         yield
     finally:
         simulator.aclsimSetFault(b"")
-
-
-@contextlib.contextmanager
-def behind_cann():
-    """Variables with which a process takes the simulated device for a card."""
-    if acl_stub.compiler() is None:
-        raise unittest.SkipTest("no C++ compiler")
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder, "stub")
-        acl_stub.card(home)
-        yield {"ASCEND_SIMULATOR": "off", **acl_stub.environment(home)}
 
 
 def run_script(test, script, **environment):
@@ -103,7 +89,7 @@ except torch.AcceleratorError as error:
 torch.npu.synchronize()
 assert (x + x).sum().item() == 2 * 300 * 300
 """
-        with behind_cann() as variables:
+        with acl_stub.behind_cann() as variables:
             text = run_script(self, script, TASK_QUEUE_ENABLE="0", **variables)
         self.assertRegex(text, r"\ARun:c10/npu/\S+\.cpp:\d+ NPU error,NPU error code is:\d+\n")
         self.assertRegex(text, r"NPU error, NPU error code is \d+ \(ACL_ERROR_\w+\): HelpACLExecute: Add ")
@@ -313,7 +299,7 @@ assert (x + 1).sum().item() == 51000
 """
 
     def test_modes(self):
-        with behind_cann() as variables:
+        with acl_stub.behind_cann() as variables:
             texts = {
                 mode: run_script(self, self.SCRIPT, TASK_QUEUE_ENABLE=mode, **variables).splitlines() for mode in "012"
             }

@@ -32,6 +32,14 @@ class TestModuleTo(TestCase):
             for value in (*model.parameters(), *model.buffers()):
                 self.assertEqual(value.device, torch.device("npu:0"))
 
+    def test_lazy_modules_move_before_they_have_shapes(self):
+        for move in (lambda m: m.npu(), lambda m: m.to("npu"), lambda m: m.npu().cpu().npu()):
+            for module, shape in ((nn.LazyLinear(3), (2, 5)), (nn.LazyBatchNorm2d(), (2, 4, 3, 3))):
+                moved = move(module)
+                y = moved(torch.ones(shape, device="npu"))
+                self.assertEqual({y.device.type, *(v.device.type for v in moved.state_dict().values())}, {"npu"})
+                y.sum().backward()
+
     def test_parameters_keep_their_identity(self):
         model = nn.Linear(3, 2)
         weight, bias = model.weight, model.bias

@@ -88,6 +88,19 @@ class TestRaces(TestCase):
             "aten::mul",
         )
 
+    def test_running_statistics(self):
+        """Their operator changes them, which its schema does not say."""
+        self.assertRace(
+            """
+            norm = torch.nn.BatchNorm1d(64).npu()
+            torch.npu.synchronize()
+            norm(x)
+            with torch.npu.stream(side):
+                norm.running_mean.sum()
+            """,
+            "writing to argument running_mean",
+        )
+
     def test_streams_made_by_hand(self):
         self.assertRace(
             """
@@ -170,6 +183,13 @@ class TestRaces(TestCase):
             with torch.npu.stream(side):
                 a = x.sum()
             b = x.sum()
+            main.wait_stream(side)
+            # In evaluation a normalisation only reads its statistics.
+            norm = torch.nn.BatchNorm1d(64).npu().eval()
+            torch.npu.synchronize()
+            norm(x)
+            with torch.npu.stream(side):
+                norm.running_mean.sum()
             main.wait_stream(side)
             # Transitively.
             third = torch.npu.Stream()

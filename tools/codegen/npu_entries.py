@@ -48,8 +48,9 @@ SCALAR_TYPES = {
     "float8_e5m2fnuz": "Float8_e5m2fnuz",
     "float8_e8m0fnu": "Float8_e8m0fnu",
 }
-# Those that `wide` may name: each has a wider one that every operator computes in (widened() of frame/inference/Dtype.h).
-NARROW_TYPES = ("float16", "bfloat16", "complex32", "float8_e4m3fn", "float8_e5m2")
+# Those that `wide` may name: each has a wider one to compute in (widened() of frame/inference/Dtype.h).
+FLOAT8_TYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+NARROW_TYPES = ("float16", "bfloat16", "complex32", *FLOAT8_TYPES)
 
 
 class EntryError(Exception):

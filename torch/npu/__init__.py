@@ -513,6 +513,8 @@ def _register() -> None:
     # Set here, not by a graft: torch.jit, loaded before, refuses on ScriptModules what Module had by then.
     torch.nn.Module.npu = _module_to_npu  # type: ignore[attr-defined]
     torch.nn.Module.cast_weight = _module_cast_weight  # type: ignore[attr-defined]
+    # A lazy module's parameters may be moved before they have a shape, as by cuda().
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)  # type: ignore[attr-defined]
 
     importlib.import_module("torch.backends.npu")  # there by its name alone, as torch.backends.cuda is
 

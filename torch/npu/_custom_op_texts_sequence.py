@@ -18,6 +18,20 @@ _LSTM = {
     "flag_seq": "another name of flagSeq",
     "direction": "True: backwards in time",
 }
+_DATA = {
+    **_LSTM,
+    "input": f"padded sequences, the longest first, of shape (time, batch, features); {_FLOAT}",
+    "batch_sizes": "how many sequences reach each step, of shape (time,), integers; on the host or the device",
+    "seq_mask": "with flag_seq: a mask (time, batch, hidden); of lengths batch_sizes makes the mask",
+    "flag_seq": "whether sequences end before the last step",
+    "grady_opt": "gradient of ``y``, or None",
+    "gradh_opt": "gradient of ``h``, of all its steps, or None",
+    "gradc_opt": "gradient of ``c``, of all its steps, or None",
+    "init_h": "first state",
+    "init_c": "first cell",
+    "y": "first result of the forward operator",
+    "flag_direction": "the forward operator's direction",
+}
 _CELL = {
     "input": f"of shape (batch, features); {_FLOAT}",
     "w_ih": "of shape (features, 4 * hidden): gates input, forget, candidate, output",
@@ -104,6 +118,21 @@ DOCS = {
         "The gradients of npu_lstm, forwards in time and without seqMask.",
         _LSTM,
         "Those of input, weight, bias, h and c.",
+    ),
+    "npu_lstm_data": Doc(
+        "npu_lstm over padded sequences of several lengths, whose batch_sizes are those of a PackedSequence.",
+        _DATA,
+        "y, h, c of all steps, and what the gradient needs (i, j, f, o, tanh(c)); each (time, batch, hidden).",
+        _LAYER,
+    ),
+    "npu_lstm_data_backward": Doc(
+        "The gradients of npu_lstm_data with flag_seq: steps beyond a sequence's end hand the state's gradient on.",
+        {
+            **_DATA,
+            "h": "second result of the forward operator",
+            "c": "third result of the forward operator",
+        },
+        "Those of input, weight, bias, init_h and init_c.",
     ),
     "npu_lstm_cell": Doc(
         "One step of an LSTM, see npu_lstm.",

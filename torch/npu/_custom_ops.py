@@ -74,6 +74,8 @@ FUNCTIONS = (
     "npu_lstm_backward",
     "npu_lstm_cell",
     "npu_lstm_cell_backward",
+    "npu_lstm_data",
+    "npu_lstm_data_backward",
     "npu_max_backward",
     "npu_min_backward",
     "npu_mish_backward",

@@ -30,9 +30,9 @@ def utilization(device: Any = None) -> int:
     r"""Return the percentage of time during which the simulated NPU was computing or copying, 0 to 100.
 
     It is measured since the previous call, or, if that is less than a sixth of a second ago or there was none, during
-    the next sixth of a second, for which the call sleeps. It does not wait for the device. A task counts when it has
-    ended; operators so small that mostly the calling thread runs them count as the host's time. Streams that work at
-    the same time count once each, up to 100.
+    the next sixth of a second, for which the call sleeps. It does not wait for the device. Operators so small that
+    mostly the calling thread runs them count as the host's time. Streams that work at the same time count once each, up
+    to 100.
 
     Args:
         device (int, str or torch.device, optional): default the current NPU

@@ -1,7 +1,8 @@
 r"""
 Finds races between streams: memory that operators on two streams use, one of them writing, without an event or a wait
 that orders them. Switched on by :func:`enable_npu_sanitizer`, or for a whole program by ``TORCH_NPU_SANITIZER=1``; the
-first race found is printed with the stacks of both accesses, and raises :class:`NPUSanitizerErrors`.
+first race found is printed with the stacks of both accesses, and raises :class:`NPUSanitizerErrors`. It sees the thread
+that switched it on and that thread's backward passes, as torch.cuda's does, not what threads started by hand do.
 
 Note [Order]
 Each operator has a number. Of each stream it is known up to which operator of every other stream its next operator
@@ -35,6 +36,15 @@ _MOST_ACCESSES = 1024  # kept of one allocation, the latest
 # Operators that make a tensor without writing it, or change nothing but what a tensor says of itself.
 _UNWRITTEN = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 _METADATA = {"_resize_output_", "resize_", "resize_as_", "set_"}
+# Arguments that operators change though their schemas do not say so: running statistics, if there are any.
+_STATISTICS = {"running_mean", "running_var"}
+_CHANGES_STATISTICS = {
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "batch_norm_gather_stats",
+    "batch_norm_gather_stats_with_counts",
+}
 
 
 class AccessType(enum.Enum):
@@ -373,6 +383,7 @@ class ArgumentHandler:
         self.is_metadata = torch.Tag.inplace_view in func.tags or name in _METADATA
         self.is_factory = name.startswith("new_") or name.endswith("_like")
         self.is_unwritten = name in _UNWRITTEN
+        self.changes_statistics = name in _CHANGES_STATISTICS
         self.uses: dict[tuple[int, int, Extent], _Use] = {}
 
     def _add(self, value: Any, name: str | None, reads: bool, writes: bool) -> None:
@@ -394,8 +405,12 @@ class ArgumentHandler:
     def parse_inputs(self, args: tuple, kwargs: dict) -> None:
         if self.is_metadata:
             return
-        for argument, value in _arguments(self.schema, args, kwargs):
+        given = list(_arguments(self.schema, args, kwargs))
+        # In evaluation a normalisation only reads them.
+        self.changes_statistics &= all(value for a, value in given if a.name in ("training", "train"))
+        for argument, value in given:
             writes = argument.alias_info is not None and argument.alias_info.is_write
+            writes |= self.changes_statistics and argument.name in _STATISTICS
             reads = not (self.is_factory or argument.alias_info is not None)
             pytree.tree_map_(lambda v, a=argument, r=reads, w=writes: self._add(v, a.name, r, w), value)
 

@@ -15,6 +15,11 @@ void check_ldl_pivots(OpContext& c) {
   check_range(pivots.abs(), 1, c.in(0).size(-1), "pivot");
 }
 
+// LAPACK writes where it should not.
+void check_finite(OpContext& c) {
+  TORCH_CHECK(c.in(0).isfinite().all().item<bool>(), "the input holds infinities or NaN");
+}
+
 SIM_ATEN(LinalgCholesky, "cholesky.out");
 SIM_ATEN(CholeskyInverse, "cholesky_inverse.out");
 SIM_ATEN(CholeskySolve, "_cholesky_solve_helper");
@@ -23,7 +28,7 @@ SIM_ATEN(LinalgDet, "_linalg_det.result");
 SIM_ATEN(LinalgSlogdet, "_linalg_slogdet.sign");
 SIM_ATEN(LinalgEigh, "_linalg_eigh.eigenvalues");
 SIM_ATEN(Eig, "linalg_eig.out");
-SIM_ATEN(EigenValues, "_linalg_eigvals");
+SIM_ATEN_CHECKED(EigenValues, "_linalg_eigvals", check_finite);
 SIM_ATEN(LinalgSolve, "_linalg_solve_ex.result");
 SIM_ATEN(LinalgSolveTriangular, "linalg_solve_triangular.out");
 SIM_ATEN(TriangularSolve, "triangular_solve.X");

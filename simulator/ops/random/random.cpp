@@ -143,19 +143,13 @@ void multinomial(OpContext& c) {
   for (int64_t r = 0; r < rows; ++r) {
     const double* w = weights + r * classes;
     double total = 0;
-    int64_t positive = 0;
     for (int64_t j = 0; j < classes; ++j) {
       if (!(w[j] >= 0) || std::isinf(w[j])) {
         refuse("probability tensor contains either `inf`, `nan` or element < 0");
       }
       total += w[j];
-      positive += w[j] > 0 ? 1 : 0;
     }
-    if (total <= 0 || (!replacement && positive < samples)) {
-      refuse(total <= 0 ? "invalid multinomial distribution (sum of probabilities <= 0)"
-                        : "invalid multinomial distribution (with replacement=False, not enough non-negative category "
-                          "to sample)");
-    }
+    if (total <= 0) refuse("invalid multinomial distribution (sum of probabilities <= 0)");
     if (replacement) {
       std::vector<double> cumulative(w, w + classes);
       std::partial_sum(cumulative.begin(), cumulative.end(), cumulative.begin());
@@ -165,12 +159,11 @@ void multinomial(OpContext& c) {
         out[r * samples + k] = std::min<int64_t>(it - cumulative.begin(), classes - 1);
       }
     } else {
-      // Classes in the order of exponential arrival times with their weights as rates.
+      // Classes in the order of exponential arrival times with their weights as rates; those without weight come last,
+      // as upstream has them where more are drawn than have any.
       std::vector<std::pair<double, int64_t>> arrivals;
       for (int64_t j = 0; j < classes; ++j) {
-        if (w[j] > 0) {
-          arrivals.emplace_back(-std::log1p(-u[r * draws + j]) / w[j], j);
-        }
+        arrivals.emplace_back(w[j] > 0 ? -std::log1p(-u[r * draws + j]) / w[j] : INFINITY, j);
       }
       std::partial_sort(arrivals.begin(), arrivals.begin() + samples, arrivals.end());
       for (int64_t k = 0; k < samples; ++k) {

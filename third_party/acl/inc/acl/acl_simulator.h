@@ -22,7 +22,7 @@ typedef struct aclsimCounters {
   uint64_t scratch_peak;
   uint64_t relayouts;   // operands that had to be rewritten into another layout
   uint64_t ops_cached;  // compiled operators in memory, of all devices; a bounded number
-  uint64_t busy_ns;     // that the device's threads have spent on operators and copies, each counted when it ends
+  uint64_t busy_ns;     // that the device's threads have spent on operators and copies, those that run now included
   uint64_t reserved[7];
 } aclsimCounters;
 

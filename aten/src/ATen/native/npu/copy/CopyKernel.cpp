@@ -8,6 +8,7 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/command/Rearrange.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/layout/Strides.h>
 #include <NPUNativeFunctions.h>
 #include <c10/npu/NPUEvent.h>
@@ -44,7 +45,14 @@ void keep_host_block(const Tensor& host, const c10::npu::NPUStream& stream) {
                      stream.unwrap());
 }
 
+// Upstream has no copy of them, though it concatenates, selects and turns them.
+constexpr DtypeMask kDtypeBelowByte =
+    dtype_mask(ScalarType::UInt1, ScalarType::UInt2, ScalarType::UInt3, ScalarType::UInt4, ScalarType::UInt5,
+               ScalarType::UInt6, ScalarType::UInt7, ScalarType::Int1, ScalarType::Int2, ScalarType::Int3,
+               ScalarType::Int4, ScalarType::Int5, ScalarType::Int6, ScalarType::Int7);
+
 void on_device(const Tensor& self, const Tensor& src) {
+  check_dtype(self.scalar_type(), ~kDtypeBelowByte, "copy_");
   if (self.scalar_type() != src.scalar_type()) {
     cast_into(self, src);
   } else if (C10_UNLIKELY(overlapping_memory(self, src))) {

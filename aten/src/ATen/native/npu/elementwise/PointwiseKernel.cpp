@@ -127,11 +127,19 @@ Scalar fill_value(const Tensor& value) {
   return value.item();
 }
 
+// As upstream: the sign is turned where the number is below zero, so that -0 and NaN keep theirs.
+Tensor float8_abs(const Tensor& self) {
+  check_dtype(self.scalar_type(), ~dtype_mask(ScalarType::Float8_e8m0fnu), "abs_cpu");
+  const Tensor codes = self.view(kByte);
+  return at::where(cast(self, kFloat).lt(0), codes.bitwise_and(0x7f), codes).view(self.scalar_type());
+}
+
 }  // namespace
 
 Tensor abs(const Tensor& self) {
   DeviceOf guard(self);
   if (self.is_complex()) return complex_to_real("Abs", self);
+  if (C10_UNLIKELY(isFloat8Type(self.scalar_type()))) return float8_abs(self);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Tensor result = empty_iterated(self);
   issue_unary(self.scalar_type() == kBool ? "Identity" : "Abs", self, result);
@@ -140,7 +148,7 @@ Tensor abs(const Tensor& self) {
 
 Tensor& abs_out(const Tensor& self, Tensor& out) {
   DeviceOf guard(self);
-  if (self.is_complex()) return give(npu::abs(self), out);
+  if (self.is_complex() || isFloat8Type(self.scalar_type())) return give(npu::abs(self), out);
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypeInt | kDtypeBool, "abs_cpu");
   Out<meta_rules::unary, 1> op(out);
   op.meta(self);

@@ -197,10 +197,4 @@ std::vector<Tensor> composed_cholesky_ex(const AtenArguments& a) {
   return {found.factor, found.info};
 }
 
-std::vector<Tensor> composed_cholesky(const AtenArguments& a) {
-  const Cholesky found = cholesky_of("LinalgCholesky", a.tensor("self"), a["upper"].toBool());
-  at::_linalg_check_errors(found.info, "cholesky", a.tensor("self").dim() == 2);
-  return {found.factor};
-}
-
 }  // namespace at::native::npu

@@ -4,8 +4,11 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/registration/AtenOp.h>
+#include <ATen/ops/_linalg_check_errors.h>
+#include <ATen/ops/linalg_cholesky_ex.h>
 
 #include <cmath>
+#include <optional>
 
 namespace at::native::npu {
 
@@ -55,8 +58,44 @@ void check_solution(const AtenArguments& a) {
   }
 }
 
-void check_no_half(const AtenArguments& a) {
+namespace {
+
+// At the call, as upstream on every device: the host waits for it.
+void check_finite(const char* name, const Tensor& matrices) {
+  TORCH_CHECK(matrices.isfinite().all().item<bool>(), name, ": input tensor should not contain infs or NaNs.");
+}
+
+}  // namespace
+
+void check_eig(const AtenArguments& a) { check_finite("torch.linalg.eig", a.tensor("self")); }
+
+// Upstream does not look, and LAPACK then writes where it should not.
+void check_eigvals(const AtenArguments& a) {
   check_dtype(a.tensor("self").scalar_type(), ~dtype_mask(kHalf, kBFloat16, kComplexHalf), "linalg_eigvals");
+  check_finite("torch.linalg.eigvals", a.tensor("self"));
+}
+
+// LAPACK's answer to NaN, which upstream words.
+void check_svd(const AtenArguments& a) {
+  const Tensor& matrices = a.tensor("A");
+  if (matrices.dim() < 2 || matrices.numel() == 0) return;
+  at::_linalg_check_errors(matrices.isnan().flatten(-2).any(-1).to(kInt).mul(-4), "linalg.svd", matrices.dim() == 2);
+}
+
+// A factor with a zero on its diagonal: LAPACK tells the first one's number.
+void check_cholesky_inverse(const AtenArguments& a) {
+  const Tensor& factor = a.tensor("self");
+  if (factor.dim() < 2 || factor.size(-1) != factor.size(-2) || factor.numel() == 0) return;
+  const Tensor zero = factor.diagonal(0, -2, -1).eq(0).to(kInt);
+  at::_linalg_check_errors(zero.argmax(-1).add(1).mul(zero.amax(-1)).to(kInt), "cholesky_inverse", factor.dim() == 2);
+}
+
+// Upstream's old name for it, which tells of failures at the call.
+std::optional<std::vector<Tensor>> checked_cholesky(const AtenArguments& a) {
+  const Tensor& self = a.tensor("self");
+  auto [factor, info] = at::linalg_cholesky_ex(self, a["upper"].toBool());
+  at::_linalg_check_errors(info, "cholesky", self.dim() == 2);
+  return std::vector<Tensor>{factor};
 }
 
 void check_cdist(const AtenArguments& a) { check_one_dtype("cdist", a.tensor("x1"), a.tensor("x2")); }

@@ -285,10 +285,10 @@ Tensor normal_of_mean(const Tensor& mean, double std, std::optional<Generator> g
   });
 }
 
-// The device looks at it, so that the host need not wait.
+// At the call, as upstream on every device: the host waits for it.
 void check_std(const Tensor& std) {
   TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
-  if (std.numel() > 0) at::_assert_async(std.ge(0).all(), "normal expects all elements of std >= 0.0");
+  TORCH_CHECK(std.numel() == 0 || std.min().ge(0).item<bool>(), "normal expects all elements of std >= 0.0");
 }
 
 Tensor normal_of_std(double mean, const Tensor& std, std::optional<Generator> generator) {

@@ -21,6 +21,13 @@ void check_segments(const AtenArguments& a) {
                 "min(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with ",
                 "the 'dim' argument.");
   }
+  if (!a["lengths"].isTensor() || !a.tensor("lengths").defined() || a["unsafe"].toBool()) return;
+  // At the call, as upstream on every device: the host waits for them.
+  const Tensor& lengths = a.tensor("lengths");
+  TORCH_CHECK(lengths.min().item<int64_t>() >= 0, "lengths contains negative value!");
+  TORCH_CHECK(lengths.sum(-1).eq(a.tensor("data").size(lengths.dim() - 1)).all().item<bool>(),
+              "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when "
+              "!unsafe.");
 }
 
 }  // namespace at::native::npu

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/npu/frame/registration/CustomAutograd.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace at::native::npu {
@@ -137,6 +138,54 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_l
   return NPU_CUSTOM_OP(npu_lstm, "npu_lstm", "")
       .call(input, weight, bias, seq_mask, h, c, has_biases, num_layers, dropout, train, bidirectional, batch_first,
             flag_seq, direction);
+}
+
+namespace {
+
+// Which steps count, (time, batch, hidden), where batch_sizes tells how many sequences reach each step: the longest
+// come first. Made on the device, so that nothing waits.
+Tensor mask_of(const Tensor& batch_sizes, const Tensor& input, int64_t hidden) {
+  TORCH_CHECK(batch_sizes.dim() == 1 && batch_sizes.size(0) == input.size(0) &&
+                  at::isIntegralType(batch_sizes.scalar_type(), /*includeBool=*/false),
+              "npu_lstm_data: batch_sizes holds an integer for each of ", input.size(0), " steps; got ",
+              batch_sizes.scalar_type(), " of shape ", batch_sizes.sizes());
+  const Tensor reach = batch_sizes.to(input.device()).unsqueeze(1);
+  const Tensor counts = reach.gt(at::arange(input.size(1), reach.options()));
+  return counts.unsqueeze(2).expand({input.size(0), input.size(1), hidden}).to(at::kHalf);
+}
+
+}  // namespace
+
+// Where seq_mask has lengths, the gradient backwards in time needs them as a mask.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_data(
+    const Tensor& input, const Tensor& batch_sizes, const Tensor& weight, const Tensor& bias, const Tensor& seq_mask,
+    const Tensor& h, const Tensor& c, bool has_biases, int64_t num_layers, double dropout, bool train,
+    bool bidirectional, bool batch_first, bool flag_seq, bool direction) {
+  TORCH_CHECK(input.dim() == 3, "npu_lstm_data: padded input of shape (time, batch, features) expected, got ",
+              input.sizes());
+  const Tensor mask = flag_seq && seq_mask.dim() < 2 ? mask_of(batch_sizes, input, h.size(-1)) : seq_mask;
+  return NPU_CUSTOM_OP(npu_lstm, "npu_lstm", "")
+      .call(input, weight, bias, mask, h, c, has_biases, num_layers, dropout, train, bidirectional, batch_first,
+            flag_seq, direction);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_data_backward(
+    const std::optional<Tensor>& grady, const std::optional<Tensor>& gradh, const std::optional<Tensor>& gradc,
+    const Tensor& input, const Tensor& batch_sizes, const Tensor& weight, const Tensor& bias, const Tensor& init_h,
+    const Tensor& init_c, const Tensor& y, const Tensor& h, const Tensor& c, const Tensor& i, const Tensor& j,
+    const Tensor& f, const Tensor& o, const Tensor& tanhc, bool flag_direction) {
+  TORCH_CHECK(input.dim() == 3, "npu_lstm_data_backward: padded input of shape (time, batch, features) expected, got ",
+              input.sizes());
+  const auto turned = [&](const Tensor& t) { return flag_direction ? t.flip(0) : t; };
+  const auto turned_grad = [&](const std::optional<Tensor>& t) {
+    return t.has_value() && t->defined() ? std::optional<Tensor>(turned(*t)) : std::nullopt;
+  };
+  const auto [dx, dw, db, dh, dc] =
+      NPU_CUSTOM_OP(npu_lstm_masked_backward, "_npu_lstm_masked_backward", "")
+          .call(turned_grad(grady), turned_grad(gradh), turned_grad(gradc), turned(input), weight, bias, init_h, init_c,
+                turned(y), turned(h), turned(c), turned(i), turned(j), turned(f), turned(o), turned(tanhc),
+                turned(mask_of(batch_sizes, input, y.size(2))));
+  return {turned(dx), dw, db, dh, dc};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> npu_lstm_cell_backward_biases(

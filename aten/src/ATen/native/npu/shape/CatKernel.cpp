@@ -6,6 +6,7 @@
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Dims.h>
+#include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/native/npu/frame/layout/Strides.h>
@@ -79,7 +80,8 @@ ScalarType moved_as(ScalarType type) {
     case ScalarType::UInt64:
       return kLong;
     default:
-      return isFloat8Type(type) ? kByte : type;
+      if (has_acl_dtype(type)) return type;
+      return elementSize(type) == 1 ? kByte : kShort;
   }
 }
 

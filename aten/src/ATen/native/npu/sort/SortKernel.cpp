@@ -19,6 +19,8 @@
 #include <ATen/ops/result_type.h>
 #include <NPUNativeFunctions.h>
 
+#include <cmath>
+
 namespace at::native::npu {
 
 namespace {
@@ -159,6 +161,20 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   return result;
 }
 
+namespace {
+
+// At the call, as upstream on every device: where the range is found among the values the host waits for it.
+void check_range(const Tensor& self, double least, double most) {
+  if (least == most) {
+    const auto [low, high] = at::aminmax(self);
+    least = low.item<double>(), most = high.item<double>();
+  }
+  TORCH_CHECK(std::isfinite(least) && std::isfinite(most), "torch.histc: range of [", least, ", ", most,
+              "] is not finite");
+}
+
+}  // namespace
+
 Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
   check_dtype(self.scalar_type(), kDtypeFloat | kDtypePlainInt, "histogram_cpu");
   TORCH_CHECK(bins > 0, "bins must be > 0");
@@ -172,6 +188,7 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
   }
   Tensor result = empty_npu({bins}, self.scalar_type(), self.device());
   if (self.numel() == 0) return result.zero_();
+  check_range(self, min.toDouble(), max.toDouble());
   const bool fits = attrs_hold(self.scalar_type(), {min.toDouble(), max.toDouble()});
   if (!fits && lacks("HistogramWide")) return composed::histc(self, bins, min.toDouble(), max.toDouble());
   OpCommand cmd;
@@ -279,6 +296,12 @@ Tensor find_positions(const Tensor& sorted, const Tensor& values, bool out_int32
                 sorted.sizes(), " and got sorter tensor ", sorter->sizes());
     TORCH_CHECK(sorter->scalar_type() == kLong,
                 "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype ", sorter->scalar_type());
+    // At the call, as upstream on every device: the host waits for it.
+    if (sorter->numel() > 0) {
+      const auto [first, last] = at::aminmax(*sorter);
+      TORCH_CHECK(first.item<int64_t>() >= 0 && last.item<int64_t>() < sorter->size(-1),
+                  "torch.searchsorted(): sorter index out of range");
+    }
   }
   Tensor result = empty_npu(values.sizes(), out_int32 ? kInt : kLong, sorted.device());
   if (result.numel() == 0) return result;

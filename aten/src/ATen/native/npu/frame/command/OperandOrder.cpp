@@ -33,10 +33,16 @@ bool takes_rows(const char* ir) {
   return names.count(ir) != 0;
 }
 
-bool moves(const char* ir) {
-  static const Names names{"AsStrided", "BroadcastTo", "ConcatD", "GatherElements", "GatherV2", "Identity",    "Index",
-                           "Roll",      "Select",      "Take",    "Transpose",      "ViewCopy", "MaskedSelect"};
-  return names.count(ir) != 0;
+aclDataType operand_dtype_without_acl(const char* ir, ScalarType type) {
+  static const Names moves{"AsStrided", "BroadcastTo", "ConcatD",   "GatherV2", "Identity",
+                           "Roll",      "Select",      "Transpose", "ViewCopy"};
+  static const Names moves_float8{"GatherElements", "Index", "MaskedSelect", "Take"};
+  static const Names compares{"Equal", "NotEqual"};
+  const bool taken = moves.count(ir) != 0 || (isFloat8Type(type) && moves_float8.count(ir) != 0) ||
+                     // Two numbers of four bits are compared as one.
+                     (type == ScalarType::Float4_e2m1fn_x2 && compares.count(ir) != 0);
+  if (!taken || isQIntType(type)) return acl_dtype(type);  // which says so
+  return c10::elementSize(type) == 1 ? ACL_UINT8 : ACL_UINT16;
 }
 
 bool order_reduction(const Tensor& t, IntArrayRef axes, bool keep_dims, OrderedReduction& ordered) {

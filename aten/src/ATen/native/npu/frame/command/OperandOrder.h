@@ -15,13 +15,11 @@ bool broadcasts(const char* ir);
 bool reduces(const char* ir);
 // Whether the operator takes images as NHWC, with attribute data_format, and no other attribute depends on it.
 bool takes_rows(const char* ir);
-// Whether the operator moves elements, whatever they mean.
-bool moves(const char* ir);
-
-// The ACL type of an operand. Of some float8 types CANN has none: these are moved as bytes, and refused otherwise.
+// The ACL type of an operand. CANN has none of some float8 types, of bits and of numbers below a byte. What moves
+// elements, whatever they mean, takes them as bytes or pairs of bytes, as far as upstream does; others refuse them.
+aclDataType operand_dtype_without_acl(const char* ir, ScalarType type);
 inline aclDataType operand_dtype(const char* ir, ScalarType type) {
-  if (C10_UNLIKELY(!has_acl_dtype(type)) && isFloat8Type(type) && moves(ir)) return ACL_UINT8;
-  return acl_dtype(type);
+  return C10_LIKELY(has_acl_dtype(type)) ? acl_dtype(type) : operand_dtype_without_acl(ir, type);
 }
 
 // True if some dimension of the view has the same element over and over.

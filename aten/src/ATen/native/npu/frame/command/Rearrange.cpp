@@ -1,5 +1,6 @@
 // Which one IR operator makes a view contiguous, and how a result gets into a view.
 
+#include <ATen/native/npu/frame/command/Float8.h>
 #include <ATen/native/npu/frame/command/Rearrange.h>
 
 #include <ATen/MemoryOverlap.h>
@@ -60,13 +61,14 @@ Tensor contiguous(const Tensor& tensor) {
 
 void cast_into(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
+  const ScalarType to = target.scalar_type(), from = source.scalar_type();
+  if (C10_UNLIKELY(is_coded(from))) {
+    const Tensor values = values_of_codes(source);
+    return to == kFloat ? copy_same_dtype(target, values) : cast_into(target, values);
+  }
+  if (C10_UNLIKELY(is_coded(to))) return copy_same_dtype(target.view(kByte), codes_of_values(cast(source, kFloat), to));
   OpCommand cmd;
-  cmd.Name("Cast")
-      .Elementwise()
-      .Input(source)
-      .Output(target)
-      .Attr("dst_type", int64_t{acl_dtype(target.scalar_type())})
-      .Run();
+  cmd.Name("Cast").Elementwise().Input(source).Output(target).Attr("dst_type", int64_t{acl_dtype(to)}).Run();
 }
 
 Tensor cast(const Tensor& tensor, ScalarType dtype) {

@@ -15,6 +15,7 @@
 #include <ATen/native/npu/frame/inference/Numbers.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
+#include <ATen/native/npu/frame/command/Float8.h>
 #include <ATen/native/npu/frame/registration/OrCpu.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <c10/core/Scalar.h>
