@@ -20,14 +20,14 @@ MOVES = {
     "cat of views": lambda x: torch.cat([x[:, 1:], x[:, :2]]),
     "stack": lambda x: torch.stack([x, x]),
     "into a view": lambda x: torch.empty(4, 3, dtype=x.dtype, device=x.device).t().copy_(x).contiguous(),
-    "into some columns": lambda x: x.clone()[:, ::2].copy_(x[:, 1::2].flip(0)).contiguous(),
+    "into some columns": lambda x: x.clone()[:, ::2].copy_(x[:, 1::2].roll(1, 0)).contiguous(),
     "item": lambda x: set_first(x.clone(), x[2]),
     "index_select": lambda x: x.index_select(0, torch.tensor([2, 0], device=x.device)),
-    "flip": lambda x: x.flip(0, 1),
+    "flip": lambda x: x.flip(0),
     "roll": lambda x: x.roll((1, 2), (0, 1)),
     "repeat": lambda x: x.repeat(2, 2),
     "expand": lambda x: x[:, :1].expand(3, 4).contiguous(),
-    "where": lambda x: torch.where(torch.arange(4, device=x.device) > 1, x, x.flip(1)),
+    "where": lambda x: torch.where(torch.arange(4, device=x.device) > 1, x, x.roll(1, 0)),
     "diagonal": lambda x: x.diagonal().clone(),
     "zero_": lambda x: x.clone().zero_(),
     "channels-last": lambda x: x[None, None].contiguous(memory_format=torch.channels_last),
@@ -78,12 +78,15 @@ class TestMoved(TestCase):
         return torch.arange(3, 3 + 12 * size, dtype=torch.uint8).view(3, 4 * size).view(dtype)
 
     def same(self, name, call, dtype):
-        """What the CPU does, npu does; what it refuses, npu refuses at the call."""
+        """What the CPU does, npu does; what it cannot compute, npu refuses at the call. Upstream moves elements of
+        some shapes and not of others; npu of all."""
         x = self.made(dtype)
         with self.subTest(name=name, dtype=dtype):
             try:
                 want = call(x)
             except (NotImplementedError, RuntimeError):
+                if name in MOVES and name != "clone":
+                    return False
                 with self.assertRaises((NotImplementedError, RuntimeError)) as refused:
                     call(x.npu())
                 self.assertNotIsInstance(refused.exception, torch.AcceleratorError)
@@ -93,6 +96,7 @@ class TestMoved(TestCase):
             self.assertEqual((got.device.type, got.dtype, got.shape), ("npu", want.dtype, want.shape))
             self.assertEqual(codes(got), codes(want))
             return True
+        return False
 
     def test_bits(self):
         for dtype in BITS:
@@ -107,6 +111,8 @@ class TestMoved(TestCase):
         done = 0
         for dtype in BELOW_BYTE:
             for name, call in {**MOVES, **COMPUTES}.items():
+                if name in ("saved", "deepcopy"):  # upstream has no storage type of them
+                    continue
                 done += self.same(name, call, dtype)
         self.assertGreater(done, 5 * len(BELOW_BYTE))
 
