@@ -210,7 +210,7 @@ _SECTIONS = (
         torch.cuda.amp.autocast_mode.custom_bwd | torch.npu.amp.custom_bwd | 1.8 | As torch.npu.amp.custom_bwd.
         torch.cuda.amp.grad_scaler | ~ | 1.8 | module: where GradScaler lives.
         torch.cuda.amp.grad_scaler.GradScaler | torch.npu.amp.GradScaler | 1.8 | As torch.npu.amp.GradScaler.
-        torch.cuda.amp.common | - | - | Internal; ask torch.npu.is_available() instead.
+        torch.cuda.amp.common | ~ | 2.1 | module: where amp_definitely_not_available lives.
         torch.cuda.amp.common.amp_definitely_not_available | torch.npu.amp.amp_definitely_not_available | 2.1 | Same.
         torch.cuda.amp.amp_definitely_not_available | ~ | 2.1 | Internal; ask torch.npu.is_available() instead.
         torch.get_autocast_gpu_dtype | - | - | Use torch.get_autocast_dtype("npu").

@@ -46,6 +46,7 @@ class AmpState:
         if self.cast_device is None or getattr(self._local, "without_casts", 0):
             return
         if not torch.is_autocast_enabled(self.cast_device):
+            self._local.dtype_before = torch.get_autocast_dtype(self.cast_device)
             torch.set_autocast_dtype(self.cast_device, self.cast_dtype)
             torch.set_autocast_enabled(self.cast_device, True)
             # A kept cast of a weight would outlive the step that changes the weight.
@@ -74,6 +75,7 @@ class AmpState:
         """Ends casts of O1 in this thread, before another `initialize`."""
         if self.cast_device is not None and torch.is_autocast_enabled(self.cast_device):
             torch.set_autocast_enabled(self.cast_device, False)
+            torch.set_autocast_dtype(self.cast_device, self._local.dtype_before)
             torch.set_autocast_cache_enabled(True)
         self.cast_device = None
 
