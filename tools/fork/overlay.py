@@ -6,9 +6,9 @@ The result maps a path in site-packages to a file on disk or to bytes; the rest 
 import importlib.util
 import json
 import marshal
-import sys
 from pathlib import Path
 
+from tools.codegen.npu_told import documentation
 from tools.fork import grafts
 from tools.setup_helpers.env import ROOT, BuildError, Switches
 
@@ -66,9 +66,6 @@ def compiled(source: Path) -> bytes:
 def declared_operators(root: Path = ROOT) -> bytes:
     """What Python is told of the operators that are declared in the operator table, as a JSON file."""
     import yaml
-
-    sys.path.insert(0, str(root / "tools" / "codegen"))
-    from npu_told import documentation
 
     entries: list[dict] = []
     for path in sorted((root / "aten/src/ATen/native/npu").glob("*/npu_native_functions.yaml")):
