@@ -139,18 +139,19 @@ def main() -> None:
     if not args.json:
         print(describe_machine())
     times = {kind: [] for kind in ("one", "step", "alone", "exchange")}
-    jobs = Job(1, args), Job(2, args)
-    try:
-        with Machine(args) as machine:
+    # The ranks begin and end inside: only of processes that have been waited for is known what they used.
+    with Machine(args) as machine:
+        jobs = Job(1, args), Job(2, args)
+        try:
             for turn in range(2 + args.rounds):
                 seconds = {"one": jobs[0].turn("step")}
                 seconds |= {kind: jobs[1].turn(kind) for kind in ("step", "alone", "exchange")}
                 if turn >= 2:
                     for kind, value in seconds.items():
                         times[kind].append(value)
-    finally:
-        for job in jobs:
-            job.end()
+        finally:
+            for job in jobs:
+                job.end()
     medians = {kind: statistics.median(values) for kind, values in times.items()}
     exposed = max(0.0, medians["step"] - medians["alone"])
     hidden = max(0.0, 1 - exposed / medians["exchange"])
