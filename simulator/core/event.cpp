@@ -1,10 +1,9 @@
 #include "core/event.h"
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/handles.h"
 #include "core/stream.h"
-
-#include <ctime>
 
 namespace acl_sim {
 namespace {
@@ -42,11 +41,10 @@ void release_event(Event* event) {
 }
 
 void Event::complete_record(uint64_t generation) {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now = clock_ns(CLOCK_MONOTONIC);
   {
     std::lock_guard<std::mutex> lock(mutex);
-    time_ns.store(now.tv_sec * 1000000000LL + now.tv_nsec, std::memory_order_relaxed);
+    time_ns.store(now, std::memory_order_relaxed);
     if (completed.load(std::memory_order_relaxed) < generation) completed.store(generation, std::memory_order_release);
   }
   passed.notify_all();

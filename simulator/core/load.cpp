@@ -1,5 +1,7 @@
 #include "core/load.h"
 
+#include "core/clock.h"
+
 #include <sched.h>
 #include <unistd.h>
 
@@ -7,7 +9,6 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <string_view>
 
@@ -19,12 +20,6 @@ namespace {
 constexpr int64_t kWindow = 200'000'000;  // ns; /proc/stat counts hundredths of a second
 // Cores that others use, from which on the machine is busy, and below which it is not any more.
 constexpr double kBusy = 0.3, kQuiet = 0.15;
-
-int64_t clock_ns(clockid_t clock) {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-}
 
 // Nanoseconds that the process's cores were not idle, for anybody or for the machine's own host; -1 if not told.
 int64_t used_ns() {

@@ -2,6 +2,7 @@
 
 #include "core/profile.h"
 
+#include "core/clock.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/executor.h"
@@ -18,8 +19,6 @@
 #include <thread>
 #include <unordered_map>
 
-#include <ctime>
-
 namespace acl_sim {
 
 namespace detail {
@@ -35,12 +34,6 @@ constexpr uint32_t kSessions = 4;
 constexpr uint64_t kRoom = uint64_t{1} << 20;
 
 std::atomic<uint64_t> task_numbers{0};
-
-int64_t clock_ns(clockid_t which) {
-  timespec now{};
-  ::clock_gettime(which, &now);
-  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
 
 uint32_t this_thread() {
   static SIM_THREAD_LOCAL uint32_t id = 0;

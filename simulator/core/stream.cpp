@@ -2,6 +2,7 @@
 
 #include "core/stream.h"
 
+#include "core/clock.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/event.h"
@@ -30,9 +31,6 @@ namespace acl_sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-int64_t nanoseconds_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
-}
 
 // Tiny operators that run at once before the next go to the worker, see Note [Streaks].
 constexpr uint32_t kStreak = 8;
@@ -310,17 +308,17 @@ inline void Stream::perform(Task& task) {
 void Stream::execute_timed(Task& task) {
   const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill;
   if (!computes) return execute(task);  // it may wait for others
-  const int64_t begin = nanoseconds_now();
+  const int64_t begin = clock_ns(CLOCK_MONOTONIC);
   busy_since_.store(begin, std::memory_order_relaxed);
   execute(task);
   // In this order, so that busy_ns_of() never counts it twice.
   busy_since_.store(0, std::memory_order_relaxed);
-  device->counters.busy_ns.fetch_add(nanoseconds_now() - begin, std::memory_order_release);
+  device->counters.busy_ns.fetch_add(clock_ns(CLOCK_MONOTONIC) - begin, std::memory_order_release);
 }
 
 uint64_t Stream::busy_for() const {
   const int64_t begin = busy_since_.load(std::memory_order_relaxed);
-  return begin == 0 ? 0 : std::max<int64_t>(nanoseconds_now() - begin, 0);
+  return begin == 0 ? 0 : std::max<int64_t>(clock_ns(CLOCK_MONOTONIC) - begin, 0);
 }
 
 void Stream::run_tiny(uint64_t last) {
@@ -344,7 +342,9 @@ void Stream::run_all() {
     if (task.tiny) {
       execute(task);
     } else {
-      set_team_for_task();
+      // The same for every stream, however many compute at once: some kernels round differently with fewer threads, and
+      // then results would depend on chance.
+      set_team(host_team.load(std::memory_order_relaxed));
       execute_timed(task);
     }
     complete(id);
@@ -463,10 +463,6 @@ void copy_now(void* to, const void* from, size_t bytes) {
     copy_bytes(to, from, bytes);
   }
 }
-
-// The same for every stream, however many compute at once: some kernels round differently with fewer threads, and then
-// results would depend on chance.
-void set_team_for_task() { set_team(host_team.load(std::memory_order_relaxed)); }
 
 // ---- errors
 

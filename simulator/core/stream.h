@@ -3,9 +3,9 @@
 //
 // Note [Who runs a task]
 // A stream has one token: the right to run its tasks. One thread at a time has it, and runs the tasks in the order in
-// which they were submitted, so the order does not depend on which thread it is. Three kinds of threads may take it: the
-// stream's worker; a thread that submits a tiny task to an idle stream; a thread that waits for the stream, as long as
-// the next task is tiny. Whoever gives the token back while tasks are left wakes the worker, so every task is run.
+// which they were submitted, so the order does not depend on which thread it is. Three kinds of threads may take it:
+// the stream's worker; a thread that submits a tiny task to an idle stream; a thread that waits for the stream, as long
+// as the next task is tiny. Whoever gives the token back while tasks are left wakes the worker, so every task is run.
 //
 // Note [The word]
 // The atomic `word_` is two things in one number: whether a thread has the token (kRunning), and how many tasks were
@@ -16,11 +16,12 @@
 // has not run. So no lock is needed to run or submit; `mutex_` is for threads that sleep.
 //
 // Note [Streaks]
-// If a thread waits for each result, it is fastest to run tiny tasks itself, at once. If it submits many of them without
-// waiting (a streak), it is faster that a worker runs them at the same time. So tiny tasks run at once, up to kStreak of
-// them in a row; then the worker gets the next ones, keeps the token, and looks for more for a while before it sleeps.
-// The streak ends when a thread waits for the stream, and when the worker falls asleep, because to wake it costs more
-// than a tiny task. On a busy machine (Note [Busy machines]) there are no streaks, and larger tasks run at once, too.
+// If a thread waits for each result, it is fastest to run tiny tasks itself, at once. If it submits many of them
+// without waiting (a streak), it is faster that a worker runs them at the same time. So tiny tasks run at once, up to
+// kStreak of them in a row; then the worker gets the next ones, keeps the token, and looks for more for a while before
+// it sleeps. The streak ends when a thread waits for the stream, and when the worker falls asleep, because to wake it
+// costs more than a tiny task. On a busy machine (Note [Busy machines]) there are no streaks, and larger tasks run at
+// once, too.
 
 #include <acl/acl.h>
 
@@ -169,8 +170,5 @@ void set_exception_callback(aclrtExceptionInfoCallback callback);
 
 // Copies between host and alias addresses on the calling thread, minding how the device stores what is there.
 void copy_now(void* to, const void* from, size_t bytes);
-
-// Gives the calling worker its number of threads before a large task: the same for all streams, whatever else computes.
-void set_team_for_task();
 
 }  // namespace acl_sim

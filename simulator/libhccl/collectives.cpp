@@ -65,7 +65,6 @@ class Collective {
 
   void run() {
     if (!operation_.posted) post();
-    parity_ = operation_.number % 2;
     meet();
     compare();
     if (small_) {
@@ -83,6 +82,9 @@ class Collective {
   }
 
  private:
+  // Which of the two places of a slot the operation has.
+  size_t parity() const { return operation_.number % 2; }
+
   // ---- meeting
 
   void prepare_memory() const {
@@ -100,9 +102,8 @@ class Collective {
   void post() {
     prepare_memory();
     operation_.number = comm_.next_number();
-    parity_ = operation_.number % 2;
     Slot& slot = comm_.own_slot();
-    Post& mine = slot.posts[parity_];
+    Post& mine = slot.posts[parity()];
     mine.number = operation_.number;
     mine.kind = operation_.kind;
     mine.type = operation_.type;
@@ -115,10 +116,10 @@ class Collective {
     std::strncpy(mine.note, operation_.note.c_str(), kNote - 1);
     mine.note[kNote - 1] = '\0';
     if (small_ && operation_.send.bytes > 0)
-      std::memcpy(slot.payloads[parity_], operation_.send.data, operation_.send.bytes);
+      std::memcpy(slot.payloads[parity()], operation_.send.data, operation_.send.bytes);
     if (operation_.kind == Kind::AlltoAllV) {
-      std::copy(operation_.send_bytes.begin(), operation_.send_bytes.end(), slot.counts(parity_, n_));
-      std::copy(operation_.send_at.begin(), operation_.send_at.end(), slot.displacements(parity_, n_));
+      std::copy(operation_.send_bytes.begin(), operation_.send_bytes.end(), slot.counts(parity(), n_));
+      std::copy(operation_.send_at.begin(), operation_.send_at.end(), slot.displacements(parity(), n_));
     }
     if (small_) slot.left.store(operation_.number, std::memory_order_release);
     slot.arrived.store(operation_.number, std::memory_order_release);
@@ -130,7 +131,7 @@ class Collective {
     if (!comm_.remote_ranks().empty()) {
       Exchange exchange(operation_);
       for (const uint32_t rank : comm_.remote_ranks()) {
-        exchange.send(rank, &comm_.own_slot().posts[parity_], sizeof(Post));
+        exchange.send(rank, &comm_.own_slot().posts[parity()], sizeof(Post));
         exchange.receive(rank, &remote_posts_[rank], sizeof(Post));
       }
       operation_.met = true;
@@ -145,7 +146,7 @@ class Collective {
 
   const Post& post_of(uint32_t rank) {
     const Peer& peer = comm_.peer(rank);
-    return peer.local ? peer.slot->posts[parity_] : remote_posts_[rank];
+    return peer.local ? peer.slot->posts[parity()] : remote_posts_[rank];
   }
 
   void compare() {
@@ -165,7 +166,7 @@ class Collective {
   // ---- where data lies
 
   const char* input_of(uint32_t rank) {
-    if (small_) return comm_.peer(rank).slot->payloads[parity_];
+    if (small_) return comm_.peer(rank).slot->payloads[parity()];
     return rank == me_ ? operation_.send.data : comm_.peer(rank).base + post_of(rank).send_offset;
   }
   char* output_of(uint32_t rank) {
@@ -420,8 +421,8 @@ class Collective {
       const uint32_t rank = local[(i + me_) % local.size()];
       Slot& slot = *comm_.peer(rank).slot;
       const bool even = operation_.kind == Kind::AlltoAll;
-      const uint64_t bytes = even ? operation_.count * element_ : slot.counts(parity_, n_)[me_];
-      const uint64_t at = even ? me_ * bytes : slot.displacements(parity_, n_)[me_];
+      const uint64_t bytes = even ? operation_.count * element_ : slot.counts(parity(), n_)[me_];
+      const uint64_t at = even ? me_ * bytes : slot.displacements(parity(), n_)[me_];
       check_piece(rank, bytes);
       if (bytes > 0) copy(operation_.recv.data + operation_.recv_at[rank], input_of(rank) + at, bytes);
     }
@@ -430,7 +431,6 @@ class Collective {
   Operation& operation_;
   Comm& comm_;
   const uint32_t n_, me_;
-  size_t parity_ = 0;
   const uint64_t element_;
   const bool small_;
   std::map<uint32_t, Post> remote_posts_;

@@ -4,6 +4,7 @@ r"""What today's plug-in offers and nothing here stands for: each name is there,
 make their functions and classes of it by :func:`function` and :func:`refused_class`.
 """
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -183,8 +184,9 @@ def refused_class(name: str) -> type:
     return type(leaf, (), {**methods, "__init__": made, "__module__": owner, "__doc__": made.__doc__})
 
 
+@functools.cache
 def members(module: str) -> dict[str, Any]:
-    r"""Return the functions and classes of the table that a module has directly, by name."""
+    r"""Return the functions and classes of the table that a module has directly, by name: the same ones each time."""
     found: dict[str, Any] = {}
     for full in TABLE:
         owner, _, leaf = full.rpartition(".")

@@ -14,6 +14,11 @@ def _one_of(*allowed: str):
     return check
 
 
+def _check_bool(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} is a bool, not {type(value).__name__}")
+
+
 def _directory(name: str, value: str) -> None:
     if not os.path.isdir(value):
         raise ValueError(f"set_option: {name}: there is no directory {value!r}")
@@ -118,8 +123,7 @@ class _Hf32:
 
     @allow_hf32.setter
     def allow_hf32(self, value: bool) -> None:
-        if not isinstance(value, bool):
-            raise TypeError(f"torch.npu.{self._kind}.allow_hf32 is a bool, not {type(value).__name__}")
+        _check_bool(f"torch.npu.{self._kind}.allow_hf32", value)
         self._allowed[self._kind] = value
         self._was_set[self._kind] = True
         torch.npu._lazy_call(self._send)
@@ -148,8 +152,7 @@ def set_compile_mode(jit_compile: bool = False) -> None:
     Raises:
         TypeError: ``jit_compile`` is not a bool.
     """
-    if not isinstance(jit_compile, bool):
-        raise TypeError(f"set_compile_mode: jit_compile is a bool, not {type(jit_compile).__name__}")
+    _check_bool("set_compile_mode: jit_compile", jit_compile)
     global _jit_compile
     value = "enable" if jit_compile else "disable"
     torch.npu._lazy_call(lambda: torch._C._npu_setOption("ACL_OP_JIT_COMPILE", value))
@@ -170,8 +173,7 @@ def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
         TypeError: ``is_nd`` is not a bool.
     """
     global _mm_bmm_format_nd
-    if not isinstance(is_nd, bool):
-        raise TypeError(f"set_mm_bmm_format_nd: is_nd is a bool, not {type(is_nd).__name__}")
+    _check_bool("set_mm_bmm_format_nd: is_nd", is_nd)
     _mm_bmm_format_nd = is_nd
 
 
@@ -189,8 +191,7 @@ def use_compatible_impl(is_enable: bool) -> None:
         TypeError: ``is_enable`` is not a bool.
     """
     global _compatible_impl
-    if not isinstance(is_enable, bool):
-        raise TypeError(f"use_compatible_impl: is_enable is a bool, not {type(is_enable).__name__}")
+    _check_bool("use_compatible_impl: is_enable", is_enable)
     _compatible_impl = is_enable
 
 

@@ -2,6 +2,8 @@
 
 import torch
 
+from ._fixed import fixed
+
 
 class LinearQuant(torch.nn.Module):
     """``torch_npu.npu_quant_matmul`` with a weight of int8; made for inference.
@@ -31,9 +33,6 @@ class LinearQuant(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features, self.output_dtype = in_features, out_features, output_dtype
-
-        def fixed(*shape, dtype):
-            return torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
 
         self.weight = fixed(out_features, in_features, dtype=torch.int8)
         self.scale = fixed(out_features, dtype=torch.float32)

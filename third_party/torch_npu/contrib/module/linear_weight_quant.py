@@ -2,6 +2,8 @@
 
 import torch
 
+from ._fixed import fixed
+
 
 class LinearWeightQuant(torch.nn.Module):
     """``torch_npu.npu_weight_quant_batchmatmul`` with a weight of int8; made for inference.
@@ -43,15 +45,16 @@ class LinearWeightQuant(torch.nn.Module):
         self.antiquant_group_size, self.inner_precise = antiquant_group_size, inner_precise
         groups = -(-in_features // antiquant_group_size) if antiquant_group_size else 1
 
-        def fixed(*shape, dtype):
-            return torch.nn.Parameter(torch.zeros(shape, device=device, dtype=dtype), requires_grad=False)
-
-        self.weight = fixed(out_features, in_features, dtype=torch.int8)
-        self.antiquant_scale = fixed(out_features, groups, dtype=dtype)
-        self.antiquant_offset = fixed(out_features, groups, dtype=dtype) if antiquant_offset else None
-        self.quant_scale = fixed(1, out_features, dtype=torch.float32) if quant_scale else None
-        self.quant_offset = fixed(1, out_features, dtype=torch.float32) if quant_offset else None
-        self.bias = fixed(out_features, dtype=torch.float32 if dtype == torch.bfloat16 else dtype) if bias else None
+        self.weight = fixed(out_features, in_features, dtype=torch.int8, device=device)
+        self.antiquant_scale = fixed(out_features, groups, dtype=dtype, device=device)
+        self.antiquant_offset = fixed(out_features, groups, dtype=dtype, device=device) if antiquant_offset else None
+        self.quant_scale = fixed(1, out_features, dtype=torch.float32, device=device) if quant_scale else None
+        self.quant_offset = fixed(1, out_features, dtype=torch.float32, device=device) if quant_offset else None
+        self.bias = (
+            fixed(out_features, dtype=torch.float32 if dtype == torch.bfloat16 else dtype, device=device)
+            if bias
+            else None
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         def by_columns(parameter):

@@ -4,6 +4,8 @@ from torch.nn.modules.utils import _pair
 
 import torch
 
+from ._fixed import fixed
+
 
 class QuantConv2d(torch.nn.Module):
     """A convolution of int8 by int8, summed exactly, with a scale for each channel of the result; for inference.
@@ -47,9 +49,6 @@ class QuantConv2d(torch.nn.Module):
             )
         self.stride, self.padding, self.dilation = _pair(stride), _pair(padding), _pair(dilation)
         self.output_dtype, self.offset_x = output_dtype, offset_x
-
-        def fixed(*shape, dtype):
-            return torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
 
         self.weight = fixed(out_channels, in_channels, *_pair(kernel_size), dtype=torch.int8)
         self.scale = fixed(out_channels, dtype=torch.float32)

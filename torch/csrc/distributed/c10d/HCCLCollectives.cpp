@@ -217,8 +217,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::broadcast(Tensors& tensors, const Bro
   const Tensor& tensor = only(tensors, "broadcast");
   check_dense(tensor, "broadcast");
   const auto root = static_cast<uint32_t>(options.rootRank + options.rootTensor);
-  Launch launch{OpType::BROADCAST, "hccl:broadcast", tensors, tensors, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::BROADCAST, "hccl:broadcast", tensors, tensors, options};
   launch.more = "root " + std::to_string(root);
   launch.body = [tensor, root](HCCLChannel& channel) {
     channel.call("HcclBroadcast", [m = memory_of(view_of(tensor)), root](HcclComm comm, aclrtStream stream) {
@@ -243,12 +242,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::allreduce_coalesced(Tensors& tensors,
   }
   const bool one = tensors.size() == 1;
   Launch launch{one ? OpType::ALLREDUCE : OpType::ALLREDUCE_COALESCED,
-                one ? "hccl:all_reduce" : "hccl:allreduce_coalesced",
-                tensors,
-                tensors,
-                options.timeout,
-                nullptr};
-  launch.async = options.asyncOp;
+                one ? "hccl:all_reduce" : "hccl:allreduce_coalesced", tensors, tensors, options};
   launch.more = op_name(options.reduceOp);
   launch.body = [this, tensors, op = options.reduceOp](HCCLChannel& channel) {
     for (const Tensor& t : tensors) all_reduce(channel, op, size_, view_of(t));
@@ -261,8 +255,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::reduce(Tensors& tensors, const Reduce
   check_dense(tensor, "reduce");
   check_reduction(options.reduceOp, tensor);
   const auto root = static_cast<uint32_t>(options.rootRank + options.rootTensor);
-  Launch launch{OpType::REDUCE, "hccl:reduce", tensors, tensors, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::REDUCE, "hccl:reduce", tensors, tensors, options};
   launch.more = std::string(op_name(options.reduceOp)) + ", root " + std::to_string(root);
   launch.body = [this, tensor, root, op = options.reduceOp](HCCLChannel& channel) {
     const Tensor data = view_of(tensor);
@@ -286,8 +279,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::allgather(std::vector<Tensors>& outpu
   TORCH_CHECK_VALUE(outputs[0][static_cast<size_t>(rank_)].numel() == input.numel(), "all_gather: output ", rank_,
                     " has ", outputs[0][static_cast<size_t>(rank_)].numel(), " elements, this rank's input ",
                     input.numel());
-  Launch launch{OpType::ALLGATHER, "hccl:all_gather", inputs, outputs[0], options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::ALLGATHER, "hccl:all_gather", inputs, outputs[0], options};
   launch.body = [this, input, list = outputs[0]](HCCLChannel& channel) {
     const Tensors views = views_of(list);
     const Tensor from = view_of(input).contiguous(), whole = flat(views, false);
@@ -341,8 +333,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::allgather_into_tensor_coalesced(Tenso
     TORCH_CHECK_VALUE(outputs[i].numel() == inputs[i].numel() * size_, "all_gather_into_tensor: the output must be ",
                       size_, " times the input of ", inputs[i].numel(), " elements, but has ", outputs[i].numel());
   }
-  Launch launch{OpType::_ALLGATHER_BASE, "hccl:_all_gather_base", inputs, outputs, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::_ALLGATHER_BASE, "hccl:_all_gather_base", inputs, outputs, options};
   launch.body = [inputs, outputs](HCCLChannel& channel) {
     for (size_t i = 0; i < inputs.size(); ++i) all_gather(channel, view_of(inputs[i]), view_of(outputs[i]));
   };
@@ -361,8 +352,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::gather(std::vector<Tensors>& outputs,
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "gather: only the root gives outputs");
   }
-  Launch launch{OpType::GATHER, "hccl:gather", inputs, here ? outputs[0] : Tensors{}, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::GATHER, "hccl:gather", inputs, here ? outputs[0] : Tensors{}, options};
   launch.more = "root " + std::to_string(root);
   launch.body = [this, input, root, here, list = here ? outputs[0] : Tensors{}](HCCLChannel& channel) {
     const Tensor from = view_of(input).contiguous();
@@ -395,8 +385,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::scatter(Tensors& outputs, std::vector
   } else {
     TORCH_CHECK_VALUE(inputs.empty(), "scatter: only the root gives inputs");
   }
-  Launch launch{OpType::SCATTER, "hccl:scatter", here ? inputs[0] : Tensors{}, outputs, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::SCATTER, "hccl:scatter", here ? inputs[0] : Tensors{}, outputs, options};
   launch.more = "root " + std::to_string(root);
   launch.body = [output, root, here, list = here ? inputs[0] : Tensors{}](HCCLChannel& channel) {
     const Tensor to = view_of(output), place = to.is_contiguous() ? to : at::empty(to.sizes(), to.options());
@@ -419,8 +408,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::reduce_scatter(Tensors& outputs, std:
   const auto own = static_cast<size_t>(rank_);
   TORCH_CHECK_VALUE(inputs[0][own].numel() == output.numel(), "reduce_scatter: input ", rank_, " has ",
                     inputs[0][own].numel(), " elements, the output ", output.numel());
-  Launch launch{OpType::REDUCE_SCATTER, "hccl:reduce_scatter", inputs[0], outputs, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::REDUCE_SCATTER, "hccl:reduce_scatter", inputs[0], outputs, options};
   launch.more = op_name(options.reduceOp);
   launch.body = [this, output, own, op = options.reduceOp, list = inputs[0]](HCCLChannel& channel) {
     const Tensors views = views_of(list);
@@ -459,8 +447,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::reduce_scatter_tensor_coalesced(Tenso
     TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_, "reduce_scatter_tensor: the input must be ",
                       size_, " times the output of ", outputs[i].numel(), " elements, but has ", inputs[i].numel());
   }
-  Launch launch{OpType::_REDUCE_SCATTER_BASE, "hccl:_reduce_scatter_base", inputs, outputs, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::_REDUCE_SCATTER_BASE, "hccl:_reduce_scatter_base", inputs, outputs, options};
   launch.more = op_name(options.reduceOp);
   launch.body = [this, inputs, outputs, op = options.reduceOp](HCCLChannel& channel) {
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -484,8 +471,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::alltoall_base(Tensor& output, Tensor&
     TORCH_CHECK_VALUE(from.numel() == to.numel(), "all_to_all_single: input and output must have one size, but have ",
                       input.sizes(), " and ", output.sizes());
   }
-  Launch launch{OpType::ALLTOALL_BASE, "hccl:all_to_all", {input}, {output}, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::ALLTOALL_BASE, "hccl:all_to_all", {input}, {output}, options};
   launch.body = [this, from, to, sent, received, uniform](HCCLChannel& channel) {
     const Tensor source = from.storage().is_alias_of(to.storage()) ? from.clone() : from;
     if (!uniform) return all_to_all_v(channel, source, sent, to, received);
@@ -501,8 +487,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::alltoall(Tensors& outputs, Tensors& i
   TORCH_CHECK_VALUE(!inputs.empty(), "all_to_all: the lists are empty");
   check_list(inputs, inputs[0], size_, "all_to_all input");
   check_list(outputs, inputs[0], size_, "all_to_all output");
-  Launch launch{OpType::ALLTOALL, "hccl:all_to_all", inputs, outputs, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::ALLTOALL, "hccl:all_to_all", inputs, outputs, options};
   launch.body = [inputs, outputs](HCCLChannel& channel) {
     const Tensors from = views_of(inputs), to = views_of(outputs);
     const Tensor whole = flat(to, false);
@@ -526,12 +511,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::point_to_point(Tensors& tensors, int 
     (sends ? batch_.sent : batch_.received).push_back(tensor);
     return c10::intrusive_ptr<Work>();
   }
-  Launch launch{sends ? OpType::SEND : OpType::RECV,
-                "",
-                sends ? tensors : Tensors{},
-                sends ? Tensors{} : tensors,
-                kUnsetTimeout,
-                nullptr};
+  Launch launch{sends ? OpType::SEND : OpType::RECV, "", sends ? tensors : Tensors{}, sends ? Tensors{} : tensors};
   // Upstream's names, from which torchfrtrace reads who talks to whom.
   const std::string title =
       sends ? c10::str("hccl:send ", rank_, "->", peer) : c10::str("hccl:recv ", rank_, "<-", peer);
@@ -577,8 +557,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::barrier(const BarrierOptions& options
   if (!device.is_privateuseone() || !device.has_index())
     device = device_.value_or(c10::Device(c10::kPrivateUse1, c10::npu::current_device()));
   Tensors tensors{at::zeros({1}, at::TensorOptions().device(device).dtype(at::kFloat))};
-  Launch launch{OpType::BARRIER, "hccl:barrier", tensors, tensors, options.timeout, nullptr};
-  launch.async = options.asyncOp;
+  Launch launch{OpType::BARRIER, "hccl:barrier", tensors, tensors, options};
   launch.body = [this, tensors](HCCLChannel& channel) {
     static const bool there = acl::has_function("HcclBarrier");
     if (!there) return all_reduce(channel, ReduceOp::SUM, size_, tensors[0]);

@@ -261,9 +261,11 @@ c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch laun
                                       launch.inputs, launch.outputs, &state->begin, &state->end);
     channel->describe(state->text);
     launch.body(*channel);
-    for (const Tensors* tensors : {&launch.inputs, &launch.outputs}) {
-      for (const at::Tensor& t : *tensors)
-        if (async) c10::npu::NPUCachingAllocator::recordStream(at::native::npu::allocation_of(t), stream);
+    if (async) {
+      for (const Tensors* tensors : {&launch.inputs, &launch.outputs}) {
+        for (const at::Tensor& t : *tensors)
+          c10::npu::NPUCachingAllocator::recordStream(at::native::npu::allocation_of(t), stream);
+      }
     }
     state->end.record(stream);
     work->future_ = c10::make_intrusive<at::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
@@ -286,7 +288,7 @@ c10::intrusive_ptr<Work> ProcessGroupHCCL::endCoalescing() {
   TORCH_CHECK(batch_.active, "endCoalescing without startCoalescing");
   Batch batch = std::exchange(batch_, Batch());
   if (!batch.items.empty()) {
-    Launch launch{OpType::COALESCED, "hccl:batch_isend_irecv", batch.sent, batch.received, kUnsetTimeout, nullptr};
+    Launch launch{OpType::COALESCED, "hccl:batch_isend_irecv", batch.sent, batch.received};
     launch.message = true;
     launch.body = [items = batch.items](HCCLChannel& channel) mutable {
       channel.call("HcclBatchSendRecv", [items](HcclComm comm, aclrtStream stream) mutable {

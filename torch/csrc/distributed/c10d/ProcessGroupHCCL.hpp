@@ -160,16 +160,26 @@ class TORCH_API ProcessGroupHCCL : public Backend {
  private:
   // What a call of the group asks for; see run().
   struct Launch {
+    Launch(OpType type, const char* title, Tensors inputs, Tensors outputs)
+        : type(type), title(title), inputs(std::move(inputs)), outputs(std::move(outputs)) {}
+    // As the options of a collective ask for it.
+    template <class CollectiveOptions>
+    Launch(OpType type, const char* title, Tensors inputs, Tensors outputs, const CollectiveOptions& options)
+        : Launch(type, title, std::move(inputs), std::move(outputs)) {
+      timeout = options.timeout;
+      async = options.asyncOp;
+    }
+
     OpType type;
     const char* title;  // for profiles: "hccl:all_reduce"
     Tensors inputs, outputs;
     std::chrono::milliseconds timeout = kUnsetTimeout;
-    // Puts it on the channel's stream, which is the current one meanwhile.
+    bool async = true;  // false: on the current stream
+    // Puts it on its stream, which is the current one meanwhile.
     std::function<void(HCCLChannel&)> body;
-    std::string more = "";                           // further words for errors
-    std::shared_ptr<HCCLChannel> channel = nullptr;  // the group's own, unless given
-    bool message = false;                            // between two ranks: counted apart
-    bool async = true;                               // false: on the current stream
+    std::string more;                      // further words for errors
+    std::shared_ptr<HCCLChannel> channel;  // the group's own, unless given
+    bool message = false;                  // between two ranks: counted apart
   };
 
   std::shared_ptr<HCCLChannel> channel_of(c10::Device device);

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 namespace at::native::npu::composed {
@@ -16,8 +17,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kPi = 3.14159265358979323846;
-constexpr double kEuler = 0.57721566490153286061;
 
 // Distance and number of the points: beyond the last the integrand is less than fp64 resolves.
 constexpr double kStep = 0.3;
@@ -35,7 +34,7 @@ Tensor sum_of_powers(const Tensor& t, const std::vector<double>& coefficients) {
 std::vector<double> series(int order, double sign, bool second) {
   constexpr int kTerms = 21;
   std::vector<double> found;
-  double factor = 1, sum = order == 0 ? -2 * kEuler : 1 - 2 * kEuler;
+  double factor = 1, sum = order == 0 ? -2 * std::numbers::egamma : 1 - 2 * std::numbers::egamma;
   for (int k = 0; k < kTerms; ++k) {
     if (k > 0) {
       factor *= sign / (k * static_cast<double>(k + order));
@@ -84,7 +83,7 @@ struct Waves {
 Waves of_small(const Tensor& x, int order) {
   const Tensor j = of_first_kind(x, order, -1);
   const Tensor sums = at::log(x * 0.5) * j * 2 - sums_of_second_kind(x, order, -1);
-  return {j, (order == 0 ? sums : sums - x.reciprocal() * 2) * (1 / kPi)};
+  return {j, (order == 0 ? sums : sums - x.reciprocal() * 2) * (1 / std::numbers::pi)};
 }
 
 // The integrand's real and imaginary parts, by the half of the angle of v^2 - 2ix.
@@ -101,7 +100,8 @@ Waves of_large(const Tensor& x, int order) {
     b = b + (im + re * slope);
   }
   const Tensor sine = at::sin(x), cosine = at::cos(x);
-  const Tensor along = (a * sine + b * cosine) * (2 / kPi), across = (a * cosine - b * sine) * (2 / kPi);
+  const Tensor along = (a * sine + b * cosine) * (2 / std::numbers::pi),
+               across = (a * cosine - b * sine) * (2 / std::numbers::pi);
   return order == 0 ? Waves{along, across.neg()} : Waves{across.neg(), along.neg()};
 }
 

@@ -7,28 +7,26 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace at::native::npu::composed {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kPi = 3.14159265358979323846;
-constexpr double kLn2 = 0.69314718055994530942;
-constexpr double kSqrt2 = 1.41421356237309504880;
 
 // 1 / sqrt(pi) / (x + 1/2 / (x + 1 / (x + 3/2 / ...))), which has converged for x >= 2
 Tensor erfcx_of_large(const Tensor& x) {
   const int terms = x.scalar_type() == kDouble ? 80 : 30;
   Tensor denominator = x;
   for (int k = terms; k > 0; --k) denominator = at::add(x, at::reciprocal(denominator), k / 2.);
-  return at::reciprocal(denominator).mul(1 / std::sqrt(kPi));
+  return at::reciprocal(denominator).mul(1 / std::sqrt(std::numbers::pi));
 }
 
 }  // namespace
 
 Tensor exp2(const Tensor& self, ScalarType compute) {
-  if (isComplexType(compute)) return at::exp(wide(self, compute) * kLn2);
+  if (isComplexType(compute)) return at::exp(wide(self, compute) * std::numbers::ln2);
   return at::pow(Scalar(2), wide(self, compute));
 }
 
@@ -37,7 +35,8 @@ Tensor digamma(const Tensor& self, ScalarType compute) {
   const Tensor x = wide(self, compute);
   const Tensor negative = x.lt(0);
   const Tensor distance = x - x.round();  // the tangent's period is 1 here, and this difference is exact
-  const Tensor reflected = at::where(negative, at::tan(distance * kPi).reciprocal().mul(-kPi), at::zeros_like(x));
+  const Tensor reflected =
+      at::where(negative, at::tan(distance * std::numbers::pi).reciprocal().mul(-std::numbers::pi), at::zeros_like(x));
   Tensor y = at::where(negative, 1 - x, x);
   Tensor sum = reflected;
   for (int i = 0; i < 10; ++i) {
@@ -61,7 +60,8 @@ namespace {
 Tensor trigamma(const Tensor& self, ScalarType compute) {
   const Tensor x = wide(self, compute);
   const Tensor left = x.lt(0.5);
-  const Tensor reflected = at::square(at::sin(x * kPi)).reciprocal() * (kPi * kPi);
+  const Tensor reflected =
+      at::square(at::sin(x * std::numbers::pi)).reciprocal() * (std::numbers::pi * std::numbers::pi);
   Tensor y = at::where(left, 1 - x, x);
   Tensor sum = at::where(left, -reflected, at::zeros_like(x));
   for (int i = 0; i < 6; ++i) {
@@ -111,8 +111,9 @@ Tensor erfcx(const Tensor& self, ScalarType compute) {
 Tensor log_ndtr(const Tensor& self, ScalarType compute) {
   const Tensor x = wide(self, compute);
   const Tensor left = at::where(x.lt(-1), x, at::full_like(x, -1));
-  const Tensor tail = at::log(erfcx(left * (-1 / kSqrt2), left.scalar_type()) * 0.5) - at::square(left) * 0.5;
-  return at::where(x.lt(-1), tail, at::log1p(at::erfc(x * (1 / kSqrt2)) * -0.5));
+  const Tensor tail =
+      at::log(erfcx(left * (-1 / std::numbers::sqrt2), left.scalar_type()) * 0.5) - at::square(left) * 0.5;
+  return at::where(x.lt(-1), tail, at::log1p(at::erfc(x * (1 / std::numbers::sqrt2)) * -0.5));
 }
 
 Tensor sgn(const Tensor& self, ScalarType compute) {
@@ -176,7 +177,7 @@ Tensor copysign(const Tensor& self, const Tensor& other, ScalarType compute) {
 
 Tensor logaddexp2(const Tensor& self, const Tensor& other, ScalarType compute) {
   const Tensor a = wide(self, compute), b = wide(other, compute);
-  const Tensor sum = at::maximum(a, b) + at::log1p(at::pow(Scalar(2), (a - b).abs().neg())) * (1 / kLn2);
+  const Tensor sum = at::maximum(a, b) + at::log1p(at::pow(Scalar(2), (a - b).abs().neg())) * (1 / std::numbers::ln2);
   return at::where(at::logical_and(a.eq(b), a.abs().eq(kInfinity)), a, sum);
 }
 

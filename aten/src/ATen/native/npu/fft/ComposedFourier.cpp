@@ -5,11 +5,11 @@
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 
 #include <cmath>
+#include <numbers>
 
 namespace at::native::npu {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr int64_t kShort = 64;
 
 // The largest divisor of n that is not above its root; 1 for a prime.
@@ -24,7 +24,7 @@ int64_t divisor(int64_t n) {
 std::pair<Tensor, Tensor> rotations(int64_t rows, int64_t columns, int64_t n, double sign, const Tensor& like) {
   const auto whole = TensorOptions().dtype(kLong).device(like.device());
   const Tensor product = at::arange(rows, whole).unsqueeze(1) * at::arange(columns, whole);
-  const Tensor angle = product.remainder(n).to(kDouble) * (sign * 2 * kPi / static_cast<double>(n));
+  const Tensor angle = product.remainder(n).to(kDouble) * (sign * 2 * std::numbers::pi / static_cast<double>(n));
   return {at::cos(angle).to(like.scalar_type()), at::sin(angle).to(like.scalar_type())};
 }
 

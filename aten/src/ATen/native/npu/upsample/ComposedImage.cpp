@@ -8,13 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
 namespace at::native::npu::composed {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 // What one pixel of the result is made of: in each tap, an index and a weight for each position of the result.
 struct Taps {
@@ -82,7 +81,7 @@ double filter(Filter kind, double x) {
   const double size = std::abs(x);
   if (kind == Filter::Linear) return size < 1 ? 1 - size : 0;
   if (kind == Filter::Cubic) return cubic(x, -0.5);
-  const auto sinc = [](double t) { return t == 0 ? 1. : std::sin(t * kPi) / (t * kPi); };
+  const auto sinc = [](double t) { return t == 0 ? 1. : std::sin(t * std::numbers::pi) / (t * std::numbers::pi); };
   return size < 3 ? sinc(x) * sinc(x / 3) : 0;
 }
 
