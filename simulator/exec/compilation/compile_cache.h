@@ -9,13 +9,13 @@
 //
 // Note [Eviction]
 // When the table is full, it drops the operators that were not used since it was full before, and raises `generation`;
-// a thread that sees a new generation empties its small tables. A dropped operator may still be in use: by a launch that
-// is under way, or by a queued task. So later evictions free it, in two steps. The first step is done when no thread is
-// inside a launch that began before the drop: from then on no new task can refer to it. The second is done when all
-// tasks that were queued at that time have run. To look an operator up is cheap because of this: a launch only sets a
-// flag of its thread (LaunchScope), by a plain store without a barrier. The eviction issues the barrier for all threads
-// (membarrier) where the kernel offers it; elsewhere so many compilations lie between two evictions that every flag has
-// been seen by then.
+// a thread that sees a new generation empties its small tables. A dropped operator may still be in use: by a launch
+// that is under way, or by a queued task. So later evictions free it, in two steps. The first step is done when no
+// thread is inside a launch that began before the drop: from then on no new task can refer to it. The second is done
+// when all tasks that were queued at that time have run. To look an operator up is cheap because of this: a launch only
+// sets a flag of its thread (LaunchScope), by a plain store without a barrier. The eviction issues the barrier for all
+// threads (membarrier) where the kernel offers it; elsewhere so many compilations lie between two evictions that every
+// flag has been seen by then.
 
 #include <atomic>
 #include <cstdint>

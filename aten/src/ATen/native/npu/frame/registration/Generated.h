@@ -3,6 +3,7 @@
 
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Fast.h>
+#include <ATen/native/npu/frame/command/Float8.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/command/PlainLaunch.h>
@@ -15,7 +16,6 @@
 #include <ATen/native/npu/frame/inference/Numbers.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/inference/Windows.h>
-#include <ATen/native/npu/frame/command/Float8.h>
 #include <ATen/native/npu/frame/registration/OrCpu.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <c10/core/Scalar.h>
