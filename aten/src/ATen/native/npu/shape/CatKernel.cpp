@@ -80,7 +80,7 @@ ScalarType moved_as(ScalarType type) {
     case ScalarType::UInt64:
       return kLong;
     default:
-      if (has_acl_dtype(type)) return type;
+      if (has_acl_dtype(type) && !isFloat8Type(type)) return type;
       return elementSize(type) == 1 ? kByte : kShort;
   }
 }
