@@ -162,8 +162,14 @@ Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, doub
   if (steps == 0) return out;
   DeviceOf guard(out);
   const ScalarType wide = start.isComplex() || end.isComplex() ? kComplexDouble : kDouble;
-  if (lacks("LogSpace"))
-    return out.copy_(composed::logspace(start, end, steps, base, wide, out.device()).view(out.sizes()));
+  if (lacks("LogSpace")) {
+    // An integer dtype's exponents are integers, as on the CPU.
+    const auto bound = [&](const Scalar& v) {
+      return isIntegralType(out.scalar_type(), /*includeBool=*/false) ? Scalar(std::trunc(v.toDouble())) : v;
+    };
+    const Tensor values = composed::logspace(bound(start), bound(end), steps, base, wide, out.device());
+    return out.copy_(values.view(out.sizes()));
+  }
   OpCommand cmd;
   cmd.Name("LogSpace").Input(start, wide).Input(end, wide).Input(Scalar(steps), kLong).Input(Scalar(base), kDouble);
   cmd.Output(out).Run();

@@ -81,7 +81,7 @@ std::vector<Tensor> composed_eigh(const AtenArguments& a) {
     vectors ? cmd.Output(found) : cmd.Output();
     cmd.Attr("compute_v", vectors).Run();
   }
-  return {self.is_complex() ? at::real(values) : values, found};
+  return {self.is_complex() ? at::real(values).contiguous() : values, found};
 }
 
 std::vector<Tensor> composed_qr(const AtenArguments& a) {
