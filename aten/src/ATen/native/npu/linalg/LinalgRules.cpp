@@ -2,9 +2,11 @@
 // not look.
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 #include <ATen/ops/_linalg_check_errors.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 
 #include <cmath>
@@ -90,9 +92,11 @@ void check_cholesky_inverse(const AtenArguments& a) {
   at::_linalg_check_errors(zero.argmax(-1).add(1).mul(zero.amax(-1)).to(kInt), "cholesky_inverse", factor.dim() == 2);
 }
 
-// Upstream's old name for it, which tells of failures at the call.
+// Upstream's old name for it, which tells of failures at the call, and takes whatever is empty as it is.
 std::optional<std::vector<Tensor>> checked_cholesky(const AtenArguments& a) {
   const Tensor& self = a.tensor("self");
+  if (self.numel() == 0) return std::vector<Tensor>{at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT)};
+  squareCheckInputs(self, "cholesky");
   auto [factor, info] = at::linalg_cholesky_ex(self, a["upper"].toBool());
   at::_linalg_check_errors(info, "cholesky", self.dim() == 2);
   return std::vector<Tensor>{factor};
