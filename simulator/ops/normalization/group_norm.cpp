@@ -43,6 +43,22 @@ void for_parts(const at::Tensor& stored, const GroupShape& s, const Body& body) 
   });
 }
 
+// Output 0 in fp32, so that the activation behind it sees no rounding: its memory, or scratch that store() narrows.
+class NormOut {
+ public:
+  NormOut(OpContext& c, const at::Tensor& as)
+      : target_(c.out_as(0, as)),
+        values_(is_low_precision(target_) ? at::empty_like(target_, target_.options().dtype(at::kFloat)) : target_) {}
+  const at::Tensor& values() const { return values_; }
+  float* data() const { return values_.mutable_data_ptr<float>(); }
+  void store() const {
+    if (!values_.is_same(target_)) target_.copy_(values_);
+  }
+
+ private:
+  at::Tensor target_, values_;
+};
+
 // inputs x, gamma, beta; outputs y, mean, rstd ([N, groups]); the activation behind it is on unless it is turned off
 void group_norm(OpContext& c) {
   const double eps = c.attrs().real("eps", 1e-5);
@@ -77,7 +93,7 @@ void group_norm(OpContext& c) {
       shift[j] = static_cast<float>(beta[j % s.c] + (center[j] - all.mean) * scale[j]);
     }
   }
-  const NormOut y(c, stored, true);
+  const NormOut y(c, stored);
   for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
     layout.normalize(from + offset, &center[first], &scale[first], &shift[first], y.data() + offset);
   });
@@ -103,17 +119,18 @@ void group_norm_grad(OpContext& c) {
     }
     return;
   }
-  const at::Tensor dy = widen(normalized_in(c, 0, stored)), x = widen(stored);
-  const float* grad = dy.const_data_ptr<float>();
-  const float* from = x.const_data_ptr<float>();
+  const at::Tensor dy = normalized_in(c, 0, stored), dx = c.out_as(0, stored);
   const std::vector<float> mean = channel_values(c, 1, s.n * s.groups, 0);
   const std::vector<float> rstd = channel_values(c, 2, s.n * s.groups, 1);
   const std::vector<float> gamma = channel_values(c, 4, s.c, 1);
   std::vector<float> center(s.planes()), by_dy(s.planes()), by_x(s.planes()), shift(s.planes());
   for (int64_t j = 0; j < s.planes(); ++j) center[j] = mean[j / s.channels()];
   std::vector<double> sum_dy(s.planes()), sum_dy_x(s.planes()), dgamma(s.c), dbeta(s.c);
-  for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
-    layout.gradient_sums(grad + offset, from + offset, &center[first], &sum_dy[first], &sum_dy_x[first]);
+  with_element_type(stored, [&]<class T>(T*) {
+    const T *grad = dy.const_data_ptr<T>(), *from = stored.const_data_ptr<T>();
+    for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
+      layout.gradient_sums(grad + offset, from + offset, &center[first], &sum_dy[first], &sum_dy_x[first]);
+    });
   });
   for (int64_t g = 0; g < s.n * s.groups; ++g) {
     const int64_t begin = g * s.channels(), end = begin + s.channels();
@@ -131,12 +148,13 @@ void group_norm_grad(OpContext& c) {
       shift[j] = static_cast<float>(-of_dy * r / s.count());
     }
   }
-  const NormOut dx(c, stored, true);
-  for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
-    layout.gradient(grad + offset, from + offset, &center[first], &by_dy[first], &by_x[first], &shift[first],
-                    dx.data() + offset);
+  with_element_type(stored, [&]<class T>(T*) {
+    const T *grad = dy.const_data_ptr<T>(), *from = stored.const_data_ptr<T>();
+    for_parts(stored, s, [&](int64_t first, int64_t offset, const NormLayout& layout) {
+      layout.gradient(grad + offset, from + offset, &center[first], &by_dy[first], &by_x[first], &shift[first],
+                      dx.mutable_data_ptr<T>() + offset);
+    });
   });
-  dx.store();
   if (affine) {
     write_values(c.out(1), dgamma);
     write_values(c.out(2), dbeta);

@@ -48,8 +48,8 @@ void batch_norm_train(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor x = layout.readable(stored);
-  const NormOut y(c, stored, !layout.rows);
+  const at::Tensor& x = stored;
+  const at::Tensor y = c.out_as(0, stored);
   const int64_t channels = x.size(1), rows = layout.row_count();
   std::vector<double> mean(channels), m2(channels), rstd(channels);
   with_element_type(x, [&]<class T>(T*) { layout.statistics(x.const_data_ptr<T>(), mean.data(), m2.data()); });
@@ -68,9 +68,8 @@ void batch_norm_train(OpContext& c) {
     new_var[j] = old_var.const_data_ptr<double>()[j] * (1 - momentum) + momentum * unbiased;
   }
   with_element_type(x, [&]<class T>(T*) {
-    layout.normalize(x.const_data_ptr<T>(), center.data(), scale.data(), shift.data(), y.data<T>());
+    layout.normalize(x.const_data_ptr<T>(), center.data(), scale.data(), shift.data(), y.mutable_data_ptr<T>());
   });
-  y.store();
   write_values(c.out(1), new_mean);
   write_values(c.out(2), new_var);
   write_values(c.out(3), mean);
@@ -88,8 +87,8 @@ void batch_norm_infer(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor x = layout.readable(stored);
-  const NormOut y(c, stored, !layout.rows);
+  const at::Tensor& x = stored;
+  const at::Tensor y = c.out_as(0, stored);
   const int64_t channels = x.size(1);
   std::vector<float> scale = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   const std::vector<float> mean = channel_values(c, 3, channels, 0), var = channel_values(c, 4, channels, 1);
@@ -97,9 +96,8 @@ void batch_norm_infer(OpContext& c) {
     scale[j] = static_cast<float>(scale[j] / std::sqrt(var[j] + eps));
   }
   with_element_type(x, [&]<class T>(T*) {
-    layout.normalize(x.const_data_ptr<T>(), mean.data(), scale.data(), bias.data(), y.data<T>());
+    layout.normalize(x.const_data_ptr<T>(), mean.data(), scale.data(), bias.data(), y.mutable_data_ptr<T>());
   });
-  y.store();
 }
 
 // inputs dy, x, weight, running_mean, running_var, save_mean, save_rstd; outputs dx, dweight, dbias
@@ -117,8 +115,8 @@ void batch_norm_grad(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor dy = layout.readable(normalized_in(c, 0, stored)), x = layout.readable(stored);
-  const NormOut dx(c, stored, !layout.rows);
+  const at::Tensor& x = stored;
+  const at::Tensor dy = normalized_in(c, 0, stored), dx = c.out_as(0, stored);
   const int64_t channels = x.size(1);
   const double rows = static_cast<double>(layout.row_count());
   std::vector<float> mean = channel_values(c, training ? 5 : 3, channels, 0);
@@ -142,9 +140,8 @@ void batch_norm_grad(OpContext& c) {
   }
   with_element_type(x, [&]<class T>(T*) {
     layout.gradient(dy.const_data_ptr<T>(), training ? x.const_data_ptr<T>() : nullptr, mean.data(), scale.data(),
-                    by_x.data(), shift.data(), dx.data<T>());
+                    by_x.data(), shift.data(), dx.mutable_data_ptr<T>());
   });
-  dx.store();
   write_values(c.out(1), dweight);
   write_values(c.out(2), sum_dy);
 }

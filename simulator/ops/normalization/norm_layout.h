@@ -1,52 +1,48 @@
 #pragma once
 // How the device keeps an operand that is normalised by channel, and what both ways of keeping it have kernels for.
 
-#include <type_traits>
-
 #include "ops/nn_util.h"
 #include "ops/normalization/norm_planes.h"
 #include "ops/normalization/norm_rows.h"
 
 namespace acl_sim {
 
-// Rows of channels (channels-last images, inputs of two dimensions), or planes (whatever else is contiguous).
+// Rows of channels (channels-last images, which the host may also send as images of one pixel, inputs of two
+// dimensions), or planes (whatever else is contiguous).
 struct NormLayout {
   bool rows;
   Planes shape;
 
   explicit NormLayout(const at::Tensor& x)
-      : rows(x.dim() == 2 || stored_channels_last(x)),
-        shape{x.size(0), x.size(1), x.numel() / (x.size(0) * x.size(1))} {}
+      : rows(false), shape{x.size(0), x.size(1), x.numel() / (x.size(0) * x.size(1))} {
+    rows = shape.area == 1 || stored_channels_last(x);
+  }
 
   int64_t row_count() const { return shape.outer * shape.area; }
 
-  // An operand as the kernels read it: those of rows read halves as they are.
-  at::Tensor readable(const at::Tensor& t) const { return rows ? t : widen(t); }
-
   template <class T>
   void statistics(const T* x, double* mean, double* m2) const {
-    if (rows) return row_statistics(x, row_count(), shape.c, mean, m2);
-    if constexpr (std::is_same_v<T, float>) plane_statistics(x, shape, mean, m2);
+    rows ? row_statistics(x, row_count(), shape.c, mean, m2) : plane_statistics(x, shape, mean, m2);
   }
   template <class T>
   void normalize(const T* x, const float* mean, const float* scale, const float* shift, T* y) const {
-    if (rows) return row_normalize(x, row_count(), shape.c, mean, scale, shift, y);
-    if constexpr (std::is_same_v<T, float>) plane_normalize(x, shape, mean, scale, shift, y);
+    rows ? row_normalize(x, row_count(), shape.c, mean, scale, shift, y)
+         : plane_normalize(x, shape, mean, scale, shift, y);
   }
   template <class T>
   void gradient_sums(const T* dy, const T* x, const float* mean, double* sum_dy, double* sum_dy_x) const {
-    if (rows) return row_gradient_sums(dy, x, row_count(), shape.c, mean, sum_dy, sum_dy_x);
-    if constexpr (std::is_same_v<T, float>) plane_gradient_sums(dy, x, shape, mean, sum_dy, sum_dy_x);
+    rows ? row_gradient_sums(dy, x, row_count(), shape.c, mean, sum_dy, sum_dy_x)
+         : plane_gradient_sums(dy, x, shape, mean, sum_dy, sum_dy_x);
   }
   template <class T>
   void gradient(const T* dy, const T* x, const float* mean, const float* by_dy, const float* by_x, const float* shift,
                 T* dx) const {
-    if (rows) return row_gradient(dy, x, row_count(), shape.c, mean, by_dy, by_x, shift, dx);
-    if constexpr (std::is_same_v<T, float>) plane_gradient(dy, x, shape, mean, by_dy, by_x, shift, dx);
+    rows ? row_gradient(dy, x, row_count(), shape.c, mean, by_dy, by_x, shift, dx)
+         : plane_gradient(dy, x, shape, mean, by_dy, by_x, shift, dx);
   }
 };
 
-// body(pointer of the element type) for what is readable().
+// body(pointer of the element type).
 template <class Body>
 void with_element_type(const at::Tensor& t, const Body& body) {
   if (t.scalar_type() == at::kFloat) {
@@ -67,26 +63,6 @@ inline bool normalizes_here(const at::Tensor& x) {
 inline at::Tensor normalized_in(OpContext& c, size_t i, const at::Tensor& as) {
   return stored_channels_last(as) ? c.in_channels_last(i) : c.in(i);
 }
-
-// Output 0 laid out as the tensor that is normalised: its memory, or fp32 scratch that is narrowed into it at the end.
-class NormOut {
- public:
-  NormOut(OpContext& c, const at::Tensor& as, bool as_fp32)
-      : target_(c.out_as(0, as)),
-        values_(as_fp32 && is_low_precision(target_) ? at::empty_like(target_, target_.options().dtype(at::kFloat))
-                                                     : target_) {}
-  const at::Tensor& values() const { return values_; }
-  template <class T = float>
-  T* data() const {
-    return values_.mutable_data_ptr<T>();
-  }
-  void store() const {
-    if (!values_.is_same(target_)) target_.copy_(values_);
-  }
-
- private:
-  at::Tensor target_, values_;
-};
 
 // A per-channel operand as fp32, or `otherwise` where absent.
 std::vector<float> channel_values(OpContext& c, size_t i, int64_t channels, float otherwise);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/half_elements.h"
 #include "ops/multiversion.h"
 #include "ops/normalization/moments.h"
 
@@ -89,18 +90,53 @@ SIM_MULTIVERSION void block_gradient_sums(const float* __restrict dy, const floa
   *sum_dy_x = sum(c + d) + rest_x;
 }
 
-SIM_MULTIVERSION void normalize_plane(const float* __restrict x, int64_t n, float mean, float scale, float shift,
-                                      float* __restrict y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale + shift;
+template <class T>
+SIM_INLINE void normalize(const T* __restrict x, int64_t n, float mean, float scale, float shift, T* __restrict y) {
+  for (int64_t i = 0; i < n; ++i) write_element(y + i, (read_element(x + i) - mean) * scale + shift);
 }
 
-SIM_MULTIVERSION void gradient_plane(const float* __restrict dy, const float* __restrict x, int64_t n, float mean,
-                                     float by_dy, float by_x, float shift, float* __restrict dx) {
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * by_dy + ((x[i] - mean) * by_x + shift);
+template <class T>
+SIM_INLINE void gradient(const T* __restrict dy, const T* __restrict x, int64_t n, float mean, float by_dy, float by_x,
+                         float shift, T* __restrict dx) {
+  for (int64_t i = 0; i < n; ++i) {
+    write_element(dx + i, read_element(dy + i) * by_dy + ((read_element(x + i) - mean) * by_x + shift));
+  }
 }
 
-SIM_MULTIVERSION void scale_plane(const float* __restrict dy, int64_t n, float by_dy, float* __restrict dx) {
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * by_dy;
+template <class T>
+SIM_INLINE void scaled(const T* __restrict dy, int64_t n, float by_dy, T* __restrict dx) {
+  for (int64_t i = 0; i < n; ++i) write_element(dx + i, read_element(dy + i) * by_dy);
+}
+
+// The compiler makes its versions of functions, not of templates.
+#define SIM_PLANE_KERNELS(T)                                                                                    \
+  SIM_MULTIVERSION void normalize_plane(const T* x, int64_t n, float mean, float scale, float shift, T* y) {    \
+    normalize(x, n, mean, scale, shift, y);                                                                     \
+  }                                                                                                             \
+  SIM_MULTIVERSION void gradient_plane(const T* dy, const T* x, int64_t n, float mean, float by_dy, float by_x, \
+                                       float shift, T* dx) {                                                    \
+    gradient(dy, x, n, mean, by_dy, by_x, shift, dx);                                                           \
+  }                                                                                                             \
+  SIM_MULTIVERSION void scale_plane(const T* dy, int64_t n, float by_dy, T* dx) { scaled(dy, n, by_dy, dx); }
+SIM_PLANE_KERNELS(float)
+SIM_PLANE_KERNELS(c10::BFloat16)
+SIM_PLANE_KERNELS(c10::Half)
+#undef SIM_PLANE_KERNELS
+
+#define SIM_WIDEN(T)                                                                       \
+  SIM_MULTIVERSION void widen(const T* __restrict from, int64_t n, float* __restrict to) { \
+    for (int64_t i = 0; i < n; ++i) to[i] = read_element(from + i);                        \
+  }
+SIM_WIDEN(c10::BFloat16)
+SIM_WIDEN(c10::Half)
+#undef SIM_WIDEN
+
+// A block's elements as fp32: where they lie, or in `scratch`, which holds a block.
+const float* as_floats(const float* x, int64_t, float*) { return x; }
+template <class T>
+const float* as_floats(const T* x, int64_t n, float* scratch) {
+  widen(x, n, scratch);
+  return scratch;
 }
 
 // Runs body(plane, channel, offset) over all planes in parallel, a few of them at a time if they are small.
@@ -121,14 +157,16 @@ void for_channels(int64_t c, const Body& body) {
 
 }  // namespace
 
-void plane_statistics(const float* x, Planes shape, double* mean, double* m2) {
+template <class T>
+void plane_statistics(const T* x, Planes shape, double* mean, double* m2) {
   std::vector<Moments> parts(static_cast<size_t>(shape.count()));
   for_planes(shape, [&](int64_t i, int64_t, int64_t offset) {
     Moments part;
+    float scratch[kBlock];
     for (int64_t begin = 0; begin < shape.area; begin += kBlock) {
       const int64_t n = std::min(kBlock, shape.area - begin);
       float center, residual, m2_of_block;
-      block_moments(x + offset + begin, n, &center, &residual, &m2_of_block);
+      block_moments(as_floats(x + offset + begin, n, scratch), n, &center, &residual, &m2_of_block);
       part.join(Moments::around(static_cast<double>(n), center, residual, m2_of_block));
     }
     parts[i] = part;
@@ -141,25 +179,27 @@ void plane_statistics(const float* x, Planes shape, double* mean, double* m2) {
   });
 }
 
-void plane_normalize(const float* x, Planes shape, const float* mean, const float* scale, const float* shift,
-                     float* y) {
+template <class T>
+void plane_normalize(const T* x, Planes shape, const float* mean, const float* scale, const float* shift, T* y) {
   for_planes(shape, [&](int64_t, int64_t j, int64_t offset) {
     normalize_plane(x + offset, shape.area, mean[j], scale[j], shift[j], y + offset);
   });
 }
 
-void plane_gradient_sums(const float* dy, const float* x, Planes shape, const float* mean, double* sum_dy,
-                         double* sum_dy_x) {
+template <class T>
+void plane_gradient_sums(const T* dy, const T* x, Planes shape, const float* mean, double* sum_dy, double* sum_dy_x) {
   struct Sums {
     double dy = 0, dy_x = 0;
   };
   std::vector<Sums> parts(static_cast<size_t>(shape.count()));
   for_planes(shape, [&](int64_t i, int64_t j, int64_t offset) {
     Sums part;
+    float scratch[2][kBlock];
     for (int64_t begin = 0; begin < shape.area; begin += kBlock) {
+      const int64_t n = std::min(kBlock, shape.area - begin);
       float block_dy, block_dy_x;
-      block_gradient_sums(dy + offset + begin, x + offset + begin, std::min(kBlock, shape.area - begin), mean[j],
-                          &block_dy, &block_dy_x);
+      block_gradient_sums(as_floats(dy + offset + begin, n, scratch[0]), as_floats(x + offset + begin, n, scratch[1]),
+                          n, mean[j], &block_dy, &block_dy_x);
       part.dy += block_dy;
       part.dy_x += block_dy_x;
     }
@@ -176,8 +216,9 @@ void plane_gradient_sums(const float* dy, const float* x, Planes shape, const fl
   });
 }
 
-void plane_gradient(const float* dy, const float* x, Planes shape, const float* mean, const float* by_dy,
-                    const float* by_x, const float* shift, float* dx) {
+template <class T>
+void plane_gradient(const T* dy, const T* x, Planes shape, const float* mean, const float* by_dy, const float* by_x,
+                    const float* shift, T* dx) {
   for_planes(shape, [&](int64_t, int64_t j, int64_t offset) {
     if (x == nullptr) {
       scale_plane(dy + offset, shape.area, by_dy[j], dx + offset);
@@ -186,5 +227,15 @@ void plane_gradient(const float* dy, const float* x, Planes shape, const float* 
     }
   });
 }
+
+#define SIM_PLANES_OF(T)                                                                         \
+  template void plane_statistics(const T*, Planes, double*, double*);                            \
+  template void plane_normalize(const T*, Planes, const float*, const float*, const float*, T*); \
+  template void plane_gradient_sums(const T*, const T*, Planes, const float*, double*, double*); \
+  template void plane_gradient(const T*, const T*, Planes, const float*, const float*, const float*, const float*, T*);
+SIM_PLANES_OF(float)
+SIM_PLANES_OF(c10::BFloat16)
+SIM_PLANES_OF(c10::Half)
+#undef SIM_PLANES_OF
 
 }  // namespace acl_sim

@@ -12,18 +12,21 @@ struct Planes {
   int64_t count() const { return outer * c; }
 };
 
-// mean[c] and the sum of squared deviations m2[c], over outer and area.
-void plane_statistics(const float* x, Planes shape, double* mean, double* m2);
+// mean[c] and the sum of squared deviations m2[c], over outer and area. T is float, BFloat16 or Half in all of these.
+template <class T>
+void plane_statistics(const T* x, Planes shape, double* mean, double* m2);
 
 // y = (x - mean[c]) * scale[c] + shift[c]
-void plane_normalize(const float* x, Planes shape, const float* mean, const float* scale, const float* shift, float* y);
+template <class T>
+void plane_normalize(const T* x, Planes shape, const float* mean, const float* scale, const float* shift, T* y);
 
 // sum_dy[c] = sum of dy, sum_dy_x[c] = sum of dy * (x - mean)
-void plane_gradient_sums(const float* dy, const float* x, Planes shape, const float* mean, double* sum_dy,
-                         double* sum_dy_x);
+template <class T>
+void plane_gradient_sums(const T* dy, const T* x, Planes shape, const float* mean, double* sum_dy, double* sum_dy_x);
 
 // dx = dy * by_dy[c] + (x - mean[c]) * by_x[c] + shift[c]; with x null: dx = dy * by_dy[c]
-void plane_gradient(const float* dy, const float* x, Planes shape, const float* mean, const float* by_dy,
-                    const float* by_x, const float* shift, float* dx);
+template <class T>
+void plane_gradient(const T* dy, const T* x, Planes shape, const float* mean, const float* by_dy, const float* by_x,
+                    const float* shift, T* dx);
 
 }  // namespace acl_sim

@@ -17,51 +17,69 @@ namespace {
 // Blocks are cut by the shape alone. At least 64 rows each, at most 512 of them, and few enough floats for the cache.
 int64_t block_rows(int64_t rows) { return std::max<int64_t>(64, (rows + 511) / 512); }
 
+// So many channels at a time have their sums in registers.
+constexpr int64_t kColumns = 64;
+
 // Around centers near the means; what a mean is off by it, times the rows, is its residual.
+template <class T>
+SIM_INLINE void moments_of_columns(const T* __restrict x, int64_t rows, int64_t stride, int64_t c,
+                                   float* __restrict mean, float* __restrict residual, float* __restrict m2) {
+  float sum[kColumns] = {}, rest[kColumns] = {}, squares[kColumns] = {};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < c; ++j) sum[j] += read_element(x + r * stride + j);
+  }
+  const float inverse = 1.0F / static_cast<float>(rows);
+  for (int64_t j = 0; j < c; ++j) sum[j] *= inverse;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < c; ++j) {
+      const float d = read_element(x + r * stride + j) - sum[j];
+      rest[j] += d;
+      squares[j] += d * d;
+    }
+  }
+  for (int64_t j = 0; j < c; ++j) {
+    mean[j] = sum[j];
+    residual[j] = rest[j];
+    m2[j] = squares[j];
+  }
+}
+
 template <class T>
 SIM_INLINE void moments(const T* __restrict x, int64_t rows, int64_t c, float* __restrict mean,
                         float* __restrict residual, float* __restrict m2) {
-  for (int64_t j = 0; j < c; ++j) {
-    mean[j] = 0;
-    residual[j] = 0;
-    m2[j] = 0;
+  int64_t j = 0;
+  for (; j + kColumns <= c; j += kColumns) {
+    moments_of_columns(x + j, rows, c, kColumns, mean + j, residual + j, m2 + j);
   }
+  if (j < c) moments_of_columns(x + j, rows, c, c - j, mean + j, residual + j, m2 + j);
+}
+
+template <class T>
+SIM_INLINE void gradient_sums_of_columns(const T* __restrict dy, const T* __restrict x, int64_t rows, int64_t stride,
+                                         int64_t c, const float* __restrict mean, float* __restrict sum_dy,
+                                         float* __restrict sum_dy_x) {
+  float sum[kColumns] = {}, by_x[kColumns] = {};
   for (int64_t r = 0; r < rows; ++r) {
-    const T* __restrict row = x + r * c;
     for (int64_t j = 0; j < c; ++j) {
-      mean[j] += read_element(row + j);
+      const float grad = read_element(dy + r * stride + j);
+      sum[j] += grad;
+      by_x[j] += grad * (read_element(x + r * stride + j) - mean[j]);
     }
   }
-  const float inverse = 1.0F / static_cast<float>(rows);
   for (int64_t j = 0; j < c; ++j) {
-    mean[j] *= inverse;
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* __restrict row = x + r * c;
-    for (int64_t j = 0; j < c; ++j) {
-      const float d = read_element(row + j) - mean[j];
-      residual[j] += d;
-      m2[j] += d * d;
-    }
+    sum_dy[j] = sum[j];
+    sum_dy_x[j] = by_x[j];
   }
 }
 
 template <class T>
 SIM_INLINE void gradient_sums(const T* __restrict dy, const T* __restrict x, int64_t rows, int64_t c,
                               const float* __restrict mean, float* __restrict sum_dy, float* __restrict sum_dy_x) {
-  for (int64_t j = 0; j < c; ++j) {
-    sum_dy[j] = 0;
-    sum_dy_x[j] = 0;
+  int64_t j = 0;
+  for (; j + kColumns <= c; j += kColumns) {
+    gradient_sums_of_columns(dy + j, x + j, rows, c, kColumns, mean + j, sum_dy + j, sum_dy_x + j);
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* __restrict g = dy + r * c;
-    const T* __restrict v = x + r * c;
-    for (int64_t j = 0; j < c; ++j) {
-      const float grad = read_element(g + j);
-      sum_dy[j] += grad;
-      sum_dy_x[j] += grad * (read_element(v + j) - mean[j]);
-    }
-  }
+  if (j < c) gradient_sums_of_columns(dy + j, x + j, rows, c, c - j, mean + j, sum_dy + j, sum_dy_x + j);
 }
 
 template <class T>
