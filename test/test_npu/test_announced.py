@@ -310,13 +310,19 @@ class TestAnnouncements(unittest.TestCase):
         last = torch.channels_last
         for sizes in ((2, 3, 1, 1), (2, 1, 4, 4), (1, 3, 4, 4), (1, 1, 1, 1)):
             weight = randn(5, sizes[1], 1, 1).detach()
-            for x in (randn(*sizes).detach(), randn(*sizes).detach().contiguous(memory_format=last)):
+            plain = randn(*sizes).detach()
+            for x in (plain, plain.contiguous(memory_format=last), plain.clone(memory_format=last)):
                 for name, function in {
                     "copy": lambda x: x.clone(),
                     "made": torch.empty_like,
                     "format": lambda x: x.contiguous(memory_format=last),
                     "other format": lambda x: x.contiguous().to(memory_format=last),
                     "sum": lambda x: x + 1,
+                    "product": lambda x: x * 2.0,
+                    "compared": lambda x: x > 0,
+                    "power": lambda x: x**3,
+                    "sum of two": lambda x: x + x,
+                    "one below": lambda x: 1 - x,
                     "relu": F.relu,
                     "pool": lambda x: F.max_pool2d(x, 1),
                     "mean pool": lambda x: F.avg_pool2d(x, 1),
@@ -330,6 +336,7 @@ class TestAnnouncements(unittest.TestCase):
                     ),
                     "softmax": lambda x: x.softmax(1),
                     "dropout": lambda x: F.dropout(x, 0.5),
+                    "dropped gradient": lambda x: torch.ops.aten.native_dropout_backward(x, x > 9, 2.0),
                 }.items():
                     with self.subTest(name, strides=x.stride(), sizes=sizes):
                         given = on_npu(x)

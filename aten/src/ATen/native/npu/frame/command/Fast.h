@@ -21,9 +21,10 @@ inline bool alike(const TensorImpl& a, const TensorImpl& b) {
 }
 
 // A Python number, which arrives as a 0-d CPU tensor, leaves the dtype of a device tensor of its own or a higher
-// category as it is.
+// category as it is. With it upstream keeps the strides of images of one pixel, which are contiguous in both orders.
 inline bool harmless_number(const TensorImpl& a, const TensorImpl& number) {
   if (!number.is_wrapped_number() || !number.is_cpu()) return false;
+  if (a.is_strides_like_channels_last() || a.is_strides_like_channels_last_3d()) return false;
   const DtypeMask mine = dtype_bit(typeMetaToScalarType(a.dtype()));
   const DtypeMask its = dtype_bit(typeMetaToScalarType(number.dtype()));
   if ((mine & kDtypeFloat) != 0) return (its & kDtypeComplex) == 0;
