@@ -19,9 +19,11 @@ from torch import Tensor, nn
 SIZES = ("small", "large")
 MEAN, LEAST = 1.2, 0.9
 
-# Shapes of inputs: images (batch, channels, side, side), rows (batch, width), sequences (batch, length, width).
+# Shapes of inputs: images (batch, channels, side, side), which may lie channels last, rows (batch, width), sequences
+# (batch, length, width).
 SHAPES = {
     "images": {"small": (8, 32, 16, 16), "large": (16, 64, 56, 56)},
+    "channels last": {"small": (8, 32, 16, 16), "large": (16, 64, 56, 56)},
     "volumes": {"small": (2, 8, 8, 8, 8), "large": (4, 16, 16, 32, 32)},
     "rows": {"small": (64, 256), "large": (4096, 1024)},
     "sequences": {"small": (8, 32, 64), "large": (16, 128, 512)},
@@ -65,6 +67,9 @@ def layers() -> dict[str, Layer]:
         "conv 3d": ("volumes", lambda s: nn.Conv3d(s[1], s[1], 3, padding=1)),
         "conv 1d": ("sequences", lambda s: nn.Conv1d(s[1], s[1], 3, padding=1)),
         "batch norm": ("images", lambda s: nn.BatchNorm2d(s[1])),
+        "batch norm channels last": ("channels last", lambda s: nn.BatchNorm2d(s[1])),
+        "conv 3x3 channels last": ("channels last", lambda s: nn.Conv2d(s[1], s[1], 3, padding=1)),
+        "max pool channels last": ("channels last", lambda s: nn.MaxPool2d(2)),
         "batch norm of rows": ("rows", lambda s: nn.BatchNorm1d(s[1])),
         "group norm": ("images", lambda s: nn.GroupNorm(8, s[1])),
         "instance norm": ("images", lambda s: nn.InstanceNorm2d(s[1], affine=True)),
@@ -114,7 +119,10 @@ def step(name: str, size: str, device: str) -> Callable[[], None]:
     shape = SHAPES[kind][size]
     layer = make(shape).to(device)
     words = kind == "words"
-    x = (torch.randint(1000, shape) if words else torch.randn(shape)).to(device).requires_grad_(not words)
+    x = torch.randint(1000, shape) if words else torch.randn(shape)
+    if kind == "channels last":
+        x, layer = x.contiguous(memory_format=torch.channels_last), layer.to(memory_format=torch.channels_last)
+    x = x.to(device).requires_grad_(not words)
     gradient = torch.ones_like(layer(x))
     wanted = [*([] if words else [x]), *layer.parameters()]
     wait = torch.npu.synchronize if device.startswith("npu") else lambda: None
