@@ -163,12 +163,12 @@ void layer_norm(OpContext& c) {
 
 // inputs dy, x, rstd, mean, gamma; outputs pd_x, pd_gamma, pd_beta (sizes of gamma)
 void layer_norm_grad(OpContext& c) {
-  const at::Tensor x = wide_in(c, 1), dgamma = c.out(1);
+  const at::Tensor dy = wide_in(c, 0), x = wide_in(c, 1), mean = wide_in(c, 3), rstd = wide_in(c, 2), dgamma = c.out(1);
   const at::Tensor gamma = wide_in(c, 4);
-  auto [dx, dg, db] =
-      at::native_layer_norm_backward(wide_in(c, 0), x, dgamma.sizes(), wide_in(c, 3), wide_in(c, 2), some(gamma),
-                                     some(gamma), {true, gamma.defined(), gamma.defined()});
-  c.out(0).copy_(dx);
+  c.place_next_allocation(0);
+  auto [dx, dg, db] = at::native_layer_norm_backward(dy, x, dgamma.sizes(), mean, rstd, some(gamma), some(gamma),
+                                                     {true, gamma.defined(), gamma.defined()});
+  c.set_out(0, dx);
   if (gamma.defined()) {
     dgamma.copy_(dg);
     c.out(2).copy_(db);
