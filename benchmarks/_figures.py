@@ -11,7 +11,7 @@ SLOWER = 0.9  # of an earlier ratio: below it --compare names the case
 
 @dataclass
 class Figure:
-    """One case measured on both devices, in milliseconds."""
+    """One case measured on both devices (or in two ways, the slower first), in milliseconds."""
 
     name: str
     mode: str
@@ -23,10 +23,12 @@ class Figure:
         """How many times as fast npu is."""
         return self.cpu_ms / self.npu_ms
 
-    def show(self) -> None:
+    def show(self, sides: tuple[str, str] = ("cpu", "npu")) -> None:
+        """`sides`: what the two times are of."""
+        first, second = sides
         print(
-            f"{self.name:24} {self.mode:10} cpu {self.cpu_ms:9.3f} ms  npu {self.npu_ms:9.3f} ms  "
-            f"cpu / npu {self.ratio:5.2f}",
+            f"{self.name:24} {self.mode:10} {first} {self.cpu_ms:9.3f} ms  {second} {self.npu_ms:9.3f} ms  "
+            f"{first} / {second} {self.ratio:5.2f}",
             flush=True,
         )
 

@@ -15,15 +15,18 @@ from _families import Family, families
 from _figures import Figure, geometric_mean
 
 import torch
+from torch import nn
 
 # least acceptable geometric mean of cpu time / npu time, and of a single family
 MODES = {"train": (1.3, 1.0), "autocast": (1.2, None), "inference": (1.3, None)}
 
 
-def training(family: Family, device: str, autocast: bool = False) -> Callable[[], None]:
-    """One step of training; its loss is read on the host, so that its end is seen."""
+def training(
+    family: Family, device: str, autocast: bool = False, wrap: Callable[[nn.Module], nn.Module] = lambda net: net
+) -> Callable[[], None]:
+    """One step of training, of what `wrap` makes of the network; its loss is read on the host: its end is seen."""
     torch.manual_seed(0)
-    net = family.make().to(device)
+    net = wrap(family.make().to(device))
     rate = {"momentum": 0.9} if family.optimizer is torch.optim.SGD else {}
     optimizer = family.optimizer(net.parameters(), lr=1e-3, **rate)
     inputs, target = (t.to(device) for t in family.batch())
@@ -40,10 +43,12 @@ def training(family: Family, device: str, autocast: bool = False) -> Callable[[]
     return step
 
 
-def inference(family: Family, device: str) -> Callable[[], None]:
+def inference(
+    family: Family, device: str, wrap: Callable[[nn.Module], nn.Module] = lambda net: net
+) -> Callable[[], None]:
     """One forward pass of the network in eval mode, waited for."""
     torch.manual_seed(0)
-    net = family.make().to(device).eval()
+    net = wrap(family.make().to(device).eval())
     inputs = family.batch()[0].to(device)
 
     def step() -> None:

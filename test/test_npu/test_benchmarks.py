@@ -120,6 +120,11 @@ class TestScripts(TestCase):
                     ("--only", "mlp"),
                     [r"mlp +train +cpu +[\d.]+ ms", r"mlp +autocast", r"targets: \d of 4 met"],
                 ),
+                (
+                    "compile",
+                    ("--only", "mlp"),
+                    [r"mlp +train +eager +[\d.]+ ms  compiled", r"mlp +inference", r"targets: \d of 2 met"],
+                ),
                 ("layers", ("--only", "relu", "gru", "--sizes", "small"), [r"gru +small", r"targets: \d of 3 met"]),
             ):
                 file = f"{folder}/{name}.json"

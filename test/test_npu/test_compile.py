@@ -70,6 +70,15 @@ class TrainingTest(CompileTestCase):
     def test_eager(self):
         self.train("eager")
 
+    def test_npu(self):
+        self.train("npu")
+
+    def test_npu_with_dynamic_shapes(self):
+        self.train("npu", dynamic=True)
+
+    def test_default(self):
+        self.train("inductor")
+
     def test_aot_eager(self):
         self.train("aot_eager")
 
@@ -270,13 +279,125 @@ class DeviceApiTest(CompileTestCase):
         self.assertEqual(actual[0].tolist(), [2.0, 2.0])
         self.assertEqual(actual[1], expected[1])
 
-    def test_inductor_says_what_works(self):
-        with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
-            torch.compile(lambda x: x + 1)(torch.ones(2, device=DEVICE))
-        with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
-            torch.compile(lambda x: (x @ x).relu().sum())(torch.ones(2, 2, device=DEVICE))
-        with self.assertRaisesRegex(Exception, r'no code generator for npu; use .*backend="aot_eager"'):
-            torch.compile(lambda: torch.ones(2, device=DEVICE).sum())()
+
+class NpuBackendTest(CompileTestCase):
+    """backend="npu", also where Inductor was to be taken."""
+
+    def test_listed(self):
+        self.assertIn("npu", torch._dynamo.list_backends())
+
+    def test_instead_of_inductor(self):
+        x = torch.randn(4, 4, device=DEVICE)
+        for compiled in (
+            torch.compile(lambda x: (x @ x).relu().sum()),
+            torch.compile(lambda x: (x @ x).relu().sum(), mode="max-autotune"),
+            torch.compile(lambda x: (x @ x).relu().sum(), dynamic=True),
+        ):
+            self.assertEqual(compiled(x), (x @ x).relu().sum())
+        self.assertEqual(torch.compile(lambda: torch.ones(2, device=DEVICE).sum())().item(), 2.0)
+
+    def test_says_so_once(self):
+        from torch.npu import _compile
+
+        _compile._tell.cache_clear()
+        with self.assertLogs(_compile.__name__, "WARNING") as logs:
+            for n in range(3):
+                torch.compile(lambda x, n=n: x + n)(torch.ones(2, device=DEVICE))
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('back end "npu"', logs.output[0])
+
+    def test_numbers_of_eager(self):
+        x = torch.randn(4, 3, 8, 8, device=DEVICE)
+        models = [Net().to(DEVICE)]
+        models.append(copy.deepcopy(models[0]))
+        outputs = [f(x) for f in (models[0], torch.compile(models[1], backend="npu"))]
+        for output in outputs:
+            output.square().mean().backward()
+        self.assertTrue(torch.equal(*outputs))
+        for a, b in zip(*(m.parameters() for m in models), strict=True):
+            self.assertTrue(torch.equal(a.grad, b.grad))
+
+    def test_kinds_of_arguments(self):
+        def function(x, scale, *rest):
+            y = torch.cat([x, x * scale], 1)[:, 1:3:1].masked_fill(x[:, :2] > 0, float("inf"))
+            z = torch.nan_to_num(y, posinf=-1.0).to(torch.float64)
+            first, second = z.split([1, 1], 1)
+            return {"sum": first + second, "rest": [r + 1 for r in rest], "shape": z.shape, "complex": z * 2j}
+
+        given = torch.randn(3, 4), 0.5, torch.ones(2), torch.arange(3)
+        self.both(function, *given)
+
+    def both(self, function, *given):
+        expected = function(*given)
+        moved = [g.to(DEVICE) if isinstance(g, torch.Tensor) else g for g in given]
+        actual = torch.compile(function, backend="npu", fullgraph=True)(*moved)
+        torch.testing.assert_close(torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, actual), expected)
+
+    def test_inputs_that_are_written(self):
+        def function(x, y):
+            x.add_(1)
+            y[0] = x.sum()
+            return x.view(-1), x * y
+
+        given = [torch.ones(2, 2), torch.zeros(2)]
+        moved = [g.to(DEVICE) for g in given]
+        expected = function(*given)
+        actual = torch.compile(function, backend="npu", fullgraph=True)(*moved)
+        for a, e in zip((*actual, *moved), (*expected, *given), strict=True):
+            self.assertTrue(torch.equal(a.cpu(), e))
+        actual[0].zero_()
+        self.assertEqual(moved[0].sum().item(), 0.0)  # still a view of it
+
+    def test_draws(self):
+        """Equal calls that draw are not one."""
+        compiled = torch.compile(lambda x: (torch.rand_like(x), torch.rand_like(x)), backend="npu", fullgraph=True)
+        first, second = compiled(torch.ones(64, device=DEVICE))
+        self.assertFalse(torch.equal(first, second))
+
+    def test_memory_is_freed_on_the_way(self):
+        def function(x):
+            for _ in range(8):
+                x = x + 1
+            return x.sum()
+
+        compiled = torch.compile(function, backend="npu", fullgraph=True)
+        x = torch.ones(1 << 20, device=DEVICE)
+        compiled(x)
+        torch.npu.synchronize()
+        torch.npu.reset_peak_memory_stats()
+        before = torch.npu.memory_allocated()
+        compiled(x)
+        self.assertLess(torch.npu.max_memory_allocated() - before, 3 * x.nbytes)
+
+    def test_branches(self):
+        function = lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))  # noqa: E731
+        self.both(function, torch.ones(3))
+        self.both(function, -torch.ones(3))
+
+    def test_errors_are_the_operators(self):
+        compiled = torch.compile(lambda x, i: x[i], backend="npu")
+        with self.assertRaisesRegex(Exception, "out of|index"):
+            compiled(torch.ones(3, device=DEVICE), torch.tensor([7], device=DEVICE)).cpu()
+        torch.npu.synchronize()
+        self.assertEqual(compiled(torch.ones(3, device=DEVICE), torch.tensor([1], device=DEVICE)).item(), 1.0)
+
+    def test_optimizer_and_autocast(self):
+        models = [nn.Linear(4, 4).to(DEVICE)]
+        models.append(copy.deepcopy(models[0]))
+        x = torch.randn(2, 4, device=DEVICE)
+
+        def loss_of(model):
+            with torch.autocast("npu", torch.bfloat16):
+                return model(x).float().square().sum()
+
+        for model, wrap in zip(models, (lambda f: f, lambda f: torch.compile(f, backend="npu")), strict=True):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            loss, step = wrap(loss_of), wrap(optimizer.step)
+            for _ in range(2):
+                optimizer.zero_grad()
+                loss(model).backward()
+                step()
+        torch.testing.assert_close(models[1].weight, models[0].weight, rtol=1e-4, atol=1e-5)
 
 
 class FakeTest(unittest.TestCase):

@@ -173,7 +173,10 @@ def _stream_context(self: Any, tx: Any, stream: Any) -> Any:
 
 def register() -> None:
     r"""Tell Dynamo about torch.npu's classes and functions. Called once, by torch._dynamo."""
+    from importlib.metadata import EntryPoint
+
     from torch._dynamo import trace_rules, utils
+    from torch._dynamo.backends import registry
     from torch._dynamo.variables import (
         TorchInGraphFunctionVariable,
         UserDefinedClassVariable,
@@ -193,6 +196,7 @@ def register() -> None:
         def python_type(self) -> type:
             return torch.npu.device
 
+    registry._BACKENDS.setdefault("npu", EntryPoint("npu", "torch.npu._compile:npu", "torch_dynamo_backends"))
     utils.common_constant_types.add(torch._C._NPUDeviceProperties)
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable

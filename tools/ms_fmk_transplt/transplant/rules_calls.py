@@ -18,7 +18,8 @@ _DDP_HINT = (
     "DistributedDataParallel with the hccl back end (the tool's distributed mode does it)"
 )
 _INDUCTOR_HINT = (
-    'Inductor, the default back end, has no code generator for npu: torch.compile(..., backend="aot_eager")'
+    'Inductor, the default back end, has no code generator for npu: torch.compile takes its back end "npu" by itself, '
+    "on which Inductor's mode and options have no effect"
 )
 _HANDLES = {"cuda_stream": "npu_stream", "cuda_event": "npu_event"}
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
