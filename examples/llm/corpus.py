@@ -37,7 +37,7 @@ def load(kind: str = "documentation") -> tuple[Tensor, Tensor]:
 
 
 def batches(text: Tensor, batch: int, length: int, steps: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(bytes, the bytes that follow them) of random places, int64 of shape (batch, length), the same on every device."""
+    """(bytes, the bytes that follow them) of random places, int64 of shape (batch, length), alike on every device."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         starts = torch.randint(len(text) - length, (batch, 1), generator=generator)

@@ -5,10 +5,10 @@ where the next positions of each sequence are; then each layer writes its keys a
 Sequences of one batch may have different lengths: what lies behind a sequence's end is hidden and written over later.
 """
 
+from llama import Config
+
 import torch
 from torch import Tensor
-
-from llama import Config
 
 
 class _Cache:

@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 
 import torch_npu
+from torch.nn import functional as F
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 KINDS = ("eager", "sdpa", "npu")
 CAUSAL = 2  # npu_fusion_attention's sparse_mode: hidden is what comes later

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import corpus
 from llama import KINDS, Config, Llama, default_attention
+from torch.nn import functional as F
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 CHECKPOINT = Path("data/llm/model.pt")
 SHOWN = 20  # losses are read, and the host waits for the device, every so many steps
