@@ -21,7 +21,7 @@ NAMES = ("corpus", "llama", "kv_cache", "train", "generate", "lora", "quantized"
 
 
 def load_example() -> list[ModuleType]:
-    """The example's modules. Their names are common ones: another test's modules of these names come back afterwards."""
+    """The example's modules. Their names are common: those of other tests come back afterwards."""
     others = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
     with mock.patch.object(sys, "path", [str(EXAMPLE), *sys.path]):
         found = [importlib.import_module(name) for name in NAMES]
