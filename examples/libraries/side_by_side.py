@@ -1,7 +1,7 @@
 """How the scripts of this folder compare a library on npu with the same on the CPU.
 
-A script registers functions by :func:`check`. Each takes a device and returns numbers (losses, scores, tensors of them);
-both devices' are compared, the second run of each is timed. Everything is random and tiny; nothing is downloaded.
+A script registers functions by :func:`check`. Each takes a device and returns numbers (losses, scores, tensors of
+them); both devices' are compared, the second run of each is timed. All is random and tiny; nothing is downloaded.
 """
 
 import argparse
@@ -15,9 +15,6 @@ import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-# Before the libraries are imported: they ask the network for nothing, and say little.
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
-os.environ.update(TRANSFORMERS_VERBOSITY="error", DIFFUSERS_VERBOSITY="error", TQDM_DISABLE="1", WANDB_MODE="disabled")
 os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", "2")
 
 import torch

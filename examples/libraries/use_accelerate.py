@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import _offline  # noqa: F401
 import accelerate
 from side_by_side import check, main, train
 from tiny import llama, tokens

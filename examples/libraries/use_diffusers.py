@@ -1,5 +1,6 @@
 """diffusers: networks, schedulers, pipelines and attention processors on npu."""
 
+import _offline  # noqa: F401
 import diffusers
 from side_by_side import check, main, randint, randn, seeded, train
 from torch.nn import functional as F

@@ -2,6 +2,7 @@
 
 import tempfile
 
+import _offline  # noqa: F401
 import peft
 from side_by_side import check, main, train
 from tiny import llama, tokens

@@ -3,9 +3,9 @@
 import tempfile
 from pathlib import Path
 
-from side_by_side import check, main, randn
 from safetensors import safe_open
 from safetensors.torch import load, load_file, load_model, save, save_file, save_model
+from side_by_side import check, main, randn
 
 import torch
 

@@ -2,6 +2,7 @@
 
 import tempfile
 
+import _offline  # noqa: F401
 import transformers
 from side_by_side import check, main, randint, randn, train
 from tiny import llama, text, tokenizer, tokens
