@@ -1,6 +1,7 @@
 """ignite: engines, metrics, handlers and its own device on npu."""
 
 import tempfile
+from pathlib import Path
 
 import ignite.distributed as idist
 from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
@@ -38,24 +39,10 @@ def training(device):
         trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda e: losses.append(e.state.output))
         trainer.run(data(device), max_epochs=2)
         again = made(device)
-        Checkpoint.load_objects(
-            {"model": again},
-            torch.load(
-                saver.last_checkpoint.resolve()
-                if hasattr(saver.last_checkpoint, "resolve")
-                else f"{folder}/{saver.last_checkpoint}"
-            ),
-        )
+        Checkpoint.load_objects({"model": again}, torch.load(Path(folder) / saver.last_checkpoint))
     found = evaluator.state.metrics
-    return [
-        *losses,
-        trainer.state.metrics["average"],
-        found["accuracy"],
-        found["loss"],
-        found["f1"],
-        found["table"],
-        again(randn(2, 6).to(device)),
-    ]
+    names = ("accuracy", "loss", "f1", "table")
+    return [*losses, trainer.state.metrics["average"], *(found[n] for n in names), again(randn(2, 6).to(device))]
 
 
 @check(
