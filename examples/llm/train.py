@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=Config.layers, help="(default: %(default)s)")
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT, help="written at the end (default: %(default)s)")
     args = parser.parse_args(argv)
-    config = Config(width=args.width, layers=args.layers, hidden=args.width * 11 // 4)
+    config = Config(width=args.width, layers=args.layers, hidden=32 * round(args.width / 12))
     text = corpus.load()
 
     def fresh(kind: str) -> Llama:

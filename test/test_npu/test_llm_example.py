@@ -177,7 +177,7 @@ class TestScripts(TestCase):
     def test_training_has_the_losses_of_the_cpu(self):
         self.assertEqual(self.status, 0, self.text)
         self.assertRegex(self.text, r"attention npu on npu\n")
-        self.assertRegex(self.text, r" held out +\d\.\d+ +\d\.\d+ +\d\.\d+e-\d+\n")
+        self.assertRegex(self.text, r" held out +\d\.\d+ +\d\.\d+ +\d\.\d+e[+-]\d+\n")
         self.assertIn("losses that differ by more than 0.001 of the CPU's: 0 of 5\n", self.text)
 
     def test_mixed_precision(self):
