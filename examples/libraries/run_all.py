@@ -49,7 +49,7 @@ def result_of(row: dict) -> str:
     if row["failure"]:
         return f"**{row['failure']}**"
     if row["limit"]:
-        return f"the library's own limit: {row['limit']}"
+        return f"refuses: {row['limit']}"
     return "the CPU's numbers" if row["difference"] == 0 else f"off by {row['difference']:.0e}"
 
 

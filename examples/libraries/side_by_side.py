@@ -27,7 +27,7 @@ Numbers = Iterable["float | Tensor"]
 class Check:
     """One thing that a library does: run on a device it gives numbers, which may differ by `tolerance` of the largest.
 
-    `limit` is the reason where a library itself refuses npu; then the run must raise.
+    `limit` is the reason where a library or npu refuses; then the run must raise. `once`: a first run warms nothing up.
     """
 
     what: str
@@ -35,6 +35,7 @@ class Check:
     tolerance: float = 1e-4
     limit: str = ""
     slow: bool = False
+    once: bool = False
 
 
 @dataclass
@@ -57,46 +58,54 @@ class Row:
 CHECKS: list[Check] = []
 
 
-def check(what: str, tolerance: float = 1e-4, limit: str = "", slow: bool = False):
+def check(what: str, tolerance: float = 1e-4, limit: str = "", slow: bool = False, once: bool = False):
     """Registers a function of a device as a check; see :class:`Check`."""
 
     def register(run: Callable[[str], Numbers]) -> Callable[[str], Numbers]:
-        CHECKS.append(Check(what, run, tolerance, limit, slow))
+        CHECKS.append(Check(what, run, tolerance, limit, slow, once))
         return run
 
     return register
 
 
-def flat(numbers: Numbers) -> Tensor:
-    """All numbers in one row, fp64, in host memory."""
+def listed(numbers: Numbers) -> list[Tensor]:
+    """Each number or tensor in fp64, in host memory."""
     parts = [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float64) for n in numbers]
     if not parts:
         raise ValueError("a check gave no numbers")
-    return torch.cat([part.detach().cpu().double().flatten() for part in parts])
+    return [part.detach().cpu().double() for part in parts]
 
 
-def timed(run: Callable[[str], Numbers], device: str) -> tuple[Tensor, float]:
+def timed(each: Check, device: str) -> tuple[list[Tensor], float]:
     """(numbers, milliseconds) of a second run; the first one compiles and loads."""
-    flat(run(device))
+    if not each.once:
+        listed(each.run(device))
     start = time.perf_counter()
-    found = flat(run(device))
+    found = listed(each.run(device))
     return found, (time.perf_counter() - start) * 1e3
+
+
+def difference(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest of all, each relative to the largest of its own tensor (or to 0.001, where all are smaller)."""
+    shapes = [[tuple(n.shape) for n in numbers] for numbers in (found, expected)]
+    if shapes[0] != shapes[1]:
+        raise AssertionError(f"shapes {shapes[0]} on npu, {shapes[1]} on the CPU")
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b.numel()]
+    return max(((a - b).abs().max() / b.abs().max().clamp_min(1e-3)).item() for a, b in pairs)
 
 
 def compare(each: Check) -> Row:
     """Runs a check on both devices."""
     row = Row(each.what, limit=each.limit)
     try:
-        expected, row.cpu_ms = timed(each.run, "cpu")
+        expected, row.cpu_ms = timed(each, "cpu")
         torch.npu.reset_fallback_stats()
         before = torch.npu.memory_stats().get("allocation.all.allocated", 0)
-        found, row.npu_ms = timed(each.run, "npu")
+        found, row.npu_ms = timed(each, "npu")
         if torch.npu.memory_stats()["allocation.all.allocated"] == before:
             raise AssertionError("nothing was computed on npu")
         row.on_cpu = tuple(sorted(torch.npu.fallback_stats()))
-        if found.shape != expected.shape:
-            raise AssertionError(f"{len(found)} numbers on npu, {len(expected)} on the CPU")
-        row.difference = ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-6)).item()
+        row.difference = difference(found, expected)
         if not row.difference <= each.tolerance:
             row.failure = f"differs by {row.difference:.1e}, more than {each.tolerance:g}"
     except Exception as error:
@@ -167,7 +176,7 @@ def show(row: Row) -> None:
     if row.failure:
         told = f"FAILED: {row.failure}"
     elif row.limit:
-        told = f"a limit of the library: {row.limit}"
+        told = f"refuses: {row.limit}"
     else:
         told = f"off by {row.difference:.1e}, npu {row.npu_ms:.0f} ms, cpu {row.cpu_ms:.0f} ms"
         if row.on_cpu:

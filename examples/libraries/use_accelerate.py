@@ -83,13 +83,13 @@ def one(device):
     return losses
 
 
-@check("accelerate launch, one device", tolerance=1e-3, slow=True)
+@check("accelerate launch, one device", tolerance=1e-3, slow=True, once=True)
 def launch_one(device):
-    torch.zeros(1, device=device)
+    torch.zeros(1, device=device)  # the work is a process of its own
     return launched(device, "--num_processes", "1")
 
 
-@check("accelerate launch, two devices (one CPU)", tolerance=1e-3, slow=True)
+@check("accelerate launch, two devices (one CPU)", tolerance=1e-3, slow=True, once=True)
 def launch_two(device):
     torch.zeros(1, device=device)
     if device == "cpu":
@@ -97,13 +97,13 @@ def launch_two(device):
     return launched(device, "--multi_gpu", "--num_processes", "2", "--main_process_port", "29611")
 
 
-@check("accelerate launch, bf16", tolerance=3e-2, slow=True)
+@check("accelerate launch, bf16", tolerance=3e-2, slow=True, once=True)
 def launch_bf16(device):
-    torch.zeros(1, device=device)
+    torch.zeros(1, device=device)  # the work is a process of its own
     return launched(device, "--num_processes", "1", precision="bf16")
 
 
-@check("accelerate env", slow=True)
+@check("accelerate env", slow=True, once=True)
 def env(device):
     torch.zeros(1, device=device)
     text = command("accelerate.commands.env")

@@ -45,20 +45,6 @@ def training(device):
     return [*losses, trainer.state.metrics["average"], *(found[n] for n in names), again(randn(2, 6).to(device))]
 
 
-@check(
-    "mixed precision: amp_mode='amp' in bfloat16",
-    tolerance=3e-2,
-    limit="its amp_mode calls torch.cuda's autocast and scaler",
-)
-def amp(device):
-    model = made(device)
-    trainer = create_supervised_trainer(
-        model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy, device=device, amp_mode="amp"
-    )
-    trainer.run(data(device))
-    return [trainer.state.output]
-
-
 @check("idist.device() without a launcher", limit="it knows CUDA, MPS and XLA; give the device by hand")
 def own_device(device):
     if device == "npu":

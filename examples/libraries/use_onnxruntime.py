@@ -39,9 +39,10 @@ def register(name: str, dynamo: bool) -> None:
         return [own, torch.from_numpy(found)]
 
 
-for each in ("convolutions", "encoder layer"):
-    for kind in (True, False):
-        register(each, kind)
+register("convolutions", dynamo=True)
+register("convolutions", dynamo=False)
+# TorchScript's tracing of this layer fails on the CPU, too.
+register("encoder layer", dynamo=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import tempfile
 
 import _offline  # noqa: F401
 import sentence_transformers
-from sentence_transformers import losses, util
+from sentence_transformers import util
+from sentence_transformers.sentence_transformer import losses, modules
 from side_by_side import check, main, train
 from tiny import text, tokenizer
 
@@ -21,8 +22,8 @@ def made(device: str) -> sentence_transformers.SentenceTransformer:
     with tempfile.TemporaryDirectory() as folder:
         BertModel(config).save_pretrained(folder)
         tokenizer().save_pretrained(folder)
-        words = sentence_transformers.models.Transformer(folder, max_seq_length=32)
-    pooling = sentence_transformers.models.Pooling(32)
+        words = modules.Transformer(folder)
+    pooling = modules.Pooling(32)
     return sentence_transformers.SentenceTransformer(modules=[words, pooling], device=device)
 
 

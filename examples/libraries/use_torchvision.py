@@ -9,7 +9,7 @@ from torchvision.transforms import v2
 import torch
 
 
-def classifier(name: str, device: str, side: int = 32, **options) -> list[float]:
+def classifier(name: str, device: str, side: int = 64, **options) -> list[float]:
     seeded()
     model = torchvision.models.get_model(name, weights=None, num_classes=5, **options).to(device).train()
     for module in model.modules():
@@ -19,14 +19,14 @@ def classifier(name: str, device: str, side: int = 32, **options) -> list[float]
     return train(model, lambda m, _: F.cross_entropy(m(images), labels))
 
 
-@check("resnet18, training")
+@check("resnet18, training", tolerance=1e-3)
 def resnet(device):
     return classifier("resnet18", device)
 
 
 @check("mobilenet_v3_small, training", tolerance=1e-3)
 def mobilenet(device):
-    return classifier("mobilenet_v3_small", device, side=64)
+    return classifier("mobilenet_v3_small", device)
 
 
 @check("convnext_tiny, one step", slow=True)
@@ -36,7 +36,7 @@ def convnext(device):
 
 @check("swin_t, training", slow=True)
 def swin(device):
-    return classifier("swin_t", device, side=64, stochastic_depth_prob=0.0)
+    return classifier("swin_t", device, stochastic_depth_prob=0.0)
 
 
 def boxes_of(count: int, seed: int = 0) -> torch.Tensor:
