@@ -29,13 +29,9 @@ PAIRS = {
 
 
 def losses(kind, config, device: str, rows: dict, model=None, **options) -> list[float]:
-    # The rows' keys that a configuration has not are left out.
-    known = {
-        name: value for name, value in COMMON.items() if hasattr(config, name) or name in config.__dataclass_fields__
-    }
     extra = options.pop("config", {})
     with tempfile.TemporaryDirectory() as folder:
-        arguments = config(folder, use_cpu=device == "cpu", **(known | extra))
+        arguments = config(folder, use_cpu=device == "cpu", **(COMMON | extra))
         trainer = kind(
             model=model or llama(),
             args=arguments,

@@ -1,4 +1,4 @@
-"""ultralytics: detection, segmentation, pose and classification networks, their losses, the trainer and prediction on npu."""
+"""ultralytics: detection networks, their losses, suppression and the trainer on npu."""
 
 import os
 import tempfile
