@@ -123,7 +123,7 @@ def mixed(device):
 
 @check("Fabric: set up, backward, clipping, saving")
 def fabric(device):
-    strategy = lightning.fabric.strategies.SingleDeviceStrategy(torch.device(device))
+    strategy = lightning.fabric.strategies.SingleDeviceStrategy(torch.device(device, 0) if device == "npu" else device)
     made = Fabric(accelerator="cpu" if device == "cpu" else NPUAccelerator(), devices=1, strategy=strategy)
     made.launch()
     model = Classifier().layers
