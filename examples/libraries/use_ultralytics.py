@@ -29,7 +29,7 @@ def register(name: str) -> None:
         model = DetectionModel(f"{name}.yaml", nc=3, verbose=False).to(device).train()
         model.args = get_cfg()
         data = batch(device)
-        return train(model, lambda m, _: m(data)[0].sum(), lr=1e-4)
+        return train(model, lambda m, _: m(data)[0].sum(), lr=1e-5)
 
 
 for each in ("yolo11n", "yolov8n", "yolov5n", "yolo12n"):
