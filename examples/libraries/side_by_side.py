@@ -1,7 +1,7 @@
 """How the scripts of this folder compare a library on npu with the same on the CPU.
 
 A script registers functions by :func:`check`. Each takes a device and returns numbers (losses, scores, tensors of
-them); both devices' are compared, the second run of each is timed. All is random and tiny; nothing is downloaded.
+them); both devices' are compared, and timed after a first run. All is random and tiny; nothing is downloaded.
 """
 
 import argparse
@@ -77,12 +77,17 @@ def listed(numbers: Numbers) -> list[Tensor]:
 
 
 def timed(each: Check, device: str) -> tuple[list[Tensor], float]:
-    """(numbers, milliseconds) of a second run; the first one compiles and loads."""
+    """(numbers, milliseconds): the best of up to three runs after a first one, which compiles and loads."""
     if not each.once:
         listed(each.run(device))
-    start = time.perf_counter()
-    found = listed(each.run(device))
-    return found, (time.perf_counter() - start) * 1e3
+    best, start = float("inf"), time.perf_counter()
+    for _ in range(1 if each.once else 3):
+        began = time.perf_counter()
+        found = listed(each.run(device))
+        best = min(best, time.perf_counter() - began)
+        if time.perf_counter() - start > 1.0:
+            break
+    return found, best * 1e3
 
 
 def difference(found: list[Tensor], expected: list[Tensor]) -> float:

@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--prompt", nargs="+", default=PROMPTS, metavar="TEXT", help="one text or several at a time")
     parser.add_argument("--tokens", type=int, default=128, help="bytes to make of each (default: %(default)s)")
     parser.add_argument("--block-size", type=int, default=16, help="places of a paged block (default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest byte (default: %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.7, help="0: the likeliest byte (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     prompts = [text.encode() for text in args.prompt]
