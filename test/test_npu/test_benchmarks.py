@@ -133,6 +133,17 @@ class TestScripts(TestCase):
                 lines = [r"slower than in .*json: \d", *lines]
                 self.check(f"benchmarks/{name}.py", *options, "--compare", file, lines=lines)
 
+    def test_attention(self):
+        lines = [
+            r"sdpa short fp32 +forward +cpu +[\d.]+ ms",
+            r"fusion short fp32 +backward",
+            r"cpu / npu, geometric mean: sdpa [\d.]+, fusion [\d.]+",
+        ]
+        options = ("--only", "short", "--dtypes", "fp32", "--rounds", "1", "--no-memory")
+        self.check("benchmarks/attention.py", *options, lines=lines)
+        done = run_script("benchmarks/attention.py", "--memory-of", "npu fusion", "short", "fp16", "forward")
+        self.assertGreater(float(done.stdout), 0)
+
     def test_overlap(self):
         done = run_script("examples/overlap.py", "--side", "300", "--repeat", "4")
         self.assertIn("the host is back from a 3000 x 3000 matmul after", done.stdout, done.stderr)
