@@ -103,3 +103,50 @@ def sentences(count: int, length: int, words: int, generator: Generator, first: 
         expected = (tokens[:, place - 1] * 5 + 3 - first) % (words - first) + first
         tokens[:, place] = torch.where(surprise[:, place], tokens[:, place], expected)
     return tokens
+
+
+def own_coordinates(places: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Every pixel as seen from tilted rectangles: along and across them, in pixels from the centre.
+
+    Places (..., 5) as centre x, centre y, width, height, angle -> two of (..., size, size).
+    """
+    x0, y0, _, _, angle = (part[..., None, None] for part in places.unbind(-1))
+    pixel = torch.arange(size) + 0.5
+    dx, dy = pixel[None, :] - x0, pixel[:, None] - y0
+    return dx * angle.cos() + dy * angle.sin(), dy * angle.cos() - dx * angle.sin()
+
+
+def within(places: Tensor, size: int, share: float = 1.0) -> Tensor:
+    """Which pixels are inside of tilted rectangles shrunk to ``share`` of their extents: bool (..., size, size)."""
+    along, across = own_coordinates(places, size)
+    width, height = (share * places[..., side, None, None] / 2 for side in (2, 3))
+    return (along.abs() < width) & (across.abs() < height)
+
+
+def text_scenes(
+    count: int, size: int, symbols: int, length: int, generator: Generator, most: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pictures with tilted lines of text, one above the other.
+
+    Returns images (count, 3, size, size), places (count, most, 5) as centre x, centre y, width, height, angle, and
+    labels (count, most, length) in 1..symbols.
+    """
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator)
+
+    band = size / most
+    height = band * (0.4 + 0.15 * draw(count, most))
+    width = size * (0.6 + 0.15 * draw(count, most))
+    x = size / 2 + 0.1 * size * (draw(count, most) - 0.5)
+    y = band * (torch.arange(most) + 0.45 + 0.1 * draw(count, most))
+    places = torch.stack([x, y, width, height, 0.3 * (draw(count, most) - 0.5)], -1)
+    labels = torch.randint(1, symbols + 1, (count, most, length), generator=generator)
+
+    along, across = own_coordinates(places, size)
+    where = along / width[..., None, None] + 0.5  # 0 at the line's beginning, 1 at its end
+    column = (where * length).floor().clamp(0, length - 1).long()
+    kind = labels.gather(2, column.flatten(2)).view_as(column).float()
+    glyph = ((0.3 + 0.1 * kind) * along + (1.0 - 0.08 * kind) * across).sin() + 1.0
+    image = (glyph * within(places, size)).sum(1, keepdim=True)
+    return image.expand(-1, 3, -1, -1) + 0.2 * torch.randn(count, 3, size, size, generator=generator), places, labels
