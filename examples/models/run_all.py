@@ -69,8 +69,7 @@ def compare(network: Network, steps: int, device: str, batch_size: int | None = 
     row |= {"failure": "", "loss_error": None, "measure_error": None}
     torch.npu.reset_fallback_stats()
     try:
-        module = importlib.import_module(network.script.removesuffix(".py"))
-        task = harness.make(module.NETWORKS, network.network, batch_size)
+        task = harness.make(tasks_of(network.script), network.network, batch_size)
         harness.silence_dropout(task.model)
         row["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
         other = copy.deepcopy(task.model)
@@ -174,6 +173,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--amp", action="store_true", help="float16 where autocast allows it, on both devices")
     parser.add_argument("--only", action="append", metavar="NAME", help="a network as it is listed; may be repeated")
     parser.add_argument("--listed", choices=("guide", "notes", "all"), default="guide", help="which documents' networks")
+    parser.add_argument("--list", action="store_true", help="only print names and commands")
     parser.add_argument("--json", action="store_true", help="print rows as JSON instead of the table")
     parser.add_argument("--write-docs", action="store_true", help=f"write docs/{DOCS.name}")
     args = parser.parse_args(argv)
@@ -195,9 +195,26 @@ def choose(args: argparse.Namespace) -> list[Network]:
     return [n for n in networks if args.listed == "all" or n.in_guide == (args.listed == "guide")]
 
 
+def tasks_of(script: str) -> dict:
+    """The networks that a family's script has."""
+    return importlib.import_module(script.removesuffix(".py")).NETWORKS
+
+
+def list_networks(networks: list[Network]) -> int:
+    """Print how each is run; exit status 1 if a script does not have what the list says."""
+    missing = [network.name for network in networks if network.network not in tasks_of(network.script)]
+    for network in networks:
+        print(f"{network.name:26}{network.command:50}{', '.join(network.listed)}")
+    if missing:
+        print(f"without a task: {', '.join(missing)}")
+    return 1 if missing else 0
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     networks = choose(args)
+    if args.list:
+        return list_networks(networks)
     if not args.json:
         print(HEAD, flush=True)
     began, rows = time.perf_counter(), []
