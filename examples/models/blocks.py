@@ -3,10 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torchvision import models
+
+import torch
+from torch import Tensor, nn
 
 
 class ConvNorm(nn.Sequential):
@@ -38,7 +39,9 @@ class ConvNorm(nn.Sequential):
 class Separable(nn.Sequential):
     """A depthwise convolution, then a pointwise one, each normalised."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1, activation=nn.ReLU):
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1, activation=nn.ReLU
+    ):
         super().__init__(
             ConvNorm(inputs, inputs, kernel, stride, groups=inputs, dilation=dilation, activation=activation),
             ConvNorm(inputs, outputs, 1, activation=activation),
@@ -80,7 +83,11 @@ class SqueezeExcite(nn.Module):
         super().__init__()
         narrow = max(channels // reduction, 4)
         self.weigh = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, narrow, 1), nn.ReLU(), nn.Conv2d(narrow, channels, 1), nn.Sigmoid()
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, narrow, 1),
+            nn.ReLU(),
+            nn.Conv2d(narrow, channels, 1),
+            nn.Sigmoid(),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ that matching is a few operators on dense tensors instead of a loop.
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from losses import centre_iou
-from torch import Tensor
 from torchvision.ops import batched_nms
+
+import torch
+from torch import Tensor
 
 VARIANCES = (0.1, 0.2)
 

@@ -6,13 +6,14 @@ Generated pictures of ten classes; the networks are torchvision's where it has t
 from collections.abc import Callable
 
 import classification_nets as own
-import torch
 import torch.nn.functional as F
 from generated import class_images
 from harness import Batch, Task, main
 from losses import accuracy
-from torch import Tensor, nn
 from torchvision import models
+
+import torch
+from torch import Tensor, nn
 
 CLASSES = 10
 

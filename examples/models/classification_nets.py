@@ -1,15 +1,16 @@
 """Classifiers that torchvision does not have, each with what makes it that network."""
 
-import torch
 import torch.nn.functional as F
 from blocks import Branches, ConvNorm, Separable
-from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.resnet import Bottleneck
 
+import torch
+from torch import Tensor, nn
+
 
 class InceptionV2(nn.Module):
-    """Inception with batch normalisation: 5 x 5 filters are two 3 x 3, and reducing blocks pass the input on by pooling.
+    """Inception with batch normalisation: 5 x 5 filters are two 3 x 3, and reducing blocks also pool their input.
 
     Images (batch, 3, 64 or more, 64 or more) -> scores (batch, classes).
     """
@@ -32,7 +33,11 @@ class InceptionV2(nn.Module):
     def __init__(self, classes: int):
         super().__init__()
         self.stem = nn.Sequential(
-            ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1), ConvNorm(64, 64, 1), ConvNorm(64, 192, 3), nn.MaxPool2d(3, 2, 1)
+            ConvNorm(3, 64, 7, 2),
+            nn.MaxPool2d(3, 2, 1),
+            ConvNorm(64, 64, 1),
+            ConvNorm(64, 192, 3),
+            nn.MaxPool2d(3, 2, 1),
         )
         self.body = nn.Sequential(*(self.block(*widths, last=i >= 9) for i, widths in enumerate(self.BLOCKS)))
         self.head = nn.Linear(1024, classes)
@@ -43,7 +48,9 @@ class InceptionV2(nn.Module):
         branches = [
             nn.Sequential(ConvNorm(inputs, single[0], 1), ConvNorm(single[0], single[1], 3, stride)),
             nn.Sequential(
-                ConvNorm(inputs, double[0], 1), ConvNorm(double[0], double[1], 3), ConvNorm(double[1], double[1], 3, stride)
+                ConvNorm(inputs, double[0], 1),
+                ConvNorm(double[0], double[1], 3),
+                ConvNorm(double[1], double[1], 3, stride),
             ),
         ]
         if plain:
@@ -91,7 +98,10 @@ class InceptionV4(nn.Module):
                 nn.MaxPool2d(3, 2),
                 nn.Sequential(ConvNorm(1024, 192, 1), ConvNorm(192, 192, 3, 2, 0)),
                 nn.Sequential(
-                    ConvNorm(1024, 256, 1), ConvNorm(256, 256, (1, 7)), ConvNorm(256, 320, (7, 1)), ConvNorm(320, 320, 3, 2, 0)
+                    ConvNorm(1024, 256, 1),
+                    ConvNorm(256, 256, (1, 7)),
+                    ConvNorm(256, 320, (7, 1)),
+                    ConvNorm(320, 320, 3, 2, 0),
                 ),
             ),
             *(self.block_c() for _ in range(3)),
@@ -258,7 +268,11 @@ class PNASCell(nn.Module):
         )
         self.right = nn.ModuleList(
             [pool(), pool(), ReluSeparable(width, width, 3, stride), pool()]
-            + [nn.Sequential(nn.ReLU(), ConvNorm(width, width, 1, stride, activation=None)) if stride == 2 else nn.Identity()]
+            + [
+                nn.Sequential(nn.ReLU(), ConvNorm(width, width, 1, stride, activation=None))
+                if stride == 2
+                else nn.Identity()
+            ]
         )
 
     def forward(self, before: Tensor, now: Tensor) -> Tensor:

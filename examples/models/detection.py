@@ -8,13 +8,14 @@ from collections.abc import Callable
 import boxes as B
 import detection_nets as own
 import face_nets
-import torch
 import torch.nn.functional as F
 from generated import box_images
 from harness import Batch, Task, main
 from losses import accuracy, centre_iou, focal_loss, heatmap_focal
-from torch import Tensor, nn
 from torchvision.ops import nms, ps_roi_align
+
+import torch
+from torch import Tensor, nn
 
 CLASSES = 3
 
@@ -86,7 +87,10 @@ class CenterFaceTask(Detection):
         cell = centred[..., :2].floor().clamp(0, side - 1)
         grid = torch.arange(side, device=boxes.device)
         spread = (centred[..., 2:].amin(-1) / 6)[..., None, None]
-        dx, dy = grid[None, None, None, :] - cell[..., 0, None, None], grid[None, None, :, None] - cell[..., 1, None, None]
+        dx, dy = (
+            grid[None, None, None, :] - cell[..., 0, None, None],
+            grid[None, None, :, None] - cell[..., 1, None, None],
+        )
         heat = (-(dx.square() + dy.square()) / (2 * spread.square())).exp().amax(1, keepdim=True)
         marks = (B.landmarks_of(boxes / self.stride) - cell.repeat(1, 1, 5)) / centred[..., 2:].repeat(1, 1, 5)
         wanted = torch.cat([centred[..., 2:].log(), centred[..., :2] - cell, marks], -1)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from blocks import ConvNorm, resize_to, resnet_stages, vgg16_stages
 from boxes import grid_anchors
+
+import torch
 from torch import Tensor, nn
 
 

@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable
 
 import embedding_nets as own
-import torch
 import torch.nn.functional as F
 from harness import Batch, Task, main
 from losses import all_triplets, hardest_triplets, pairwise_distances, rank_one, smoothed_cross_entropy
+
+import torch
 from torch import Generator, Tensor, nn
 
 IDENTITIES = 16

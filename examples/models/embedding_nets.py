@@ -2,9 +2,10 @@
 
 import copy
 
-import torch
 import torch.nn.functional as F
 from blocks import ConvNorm, resnet_stages
+
+import torch
 from torch import Tensor, nn
 
 
@@ -134,7 +135,9 @@ class MGN(nn.Module):
         fine.load_state_dict(last.state_dict())
         self.shared = nn.Sequential(*shared)
         self.branches = nn.ModuleList([last, fine, copy.deepcopy(fine)])
-        self.narrow = nn.ModuleList(nn.Sequential(nn.Conv2d(2048, 256, 1), nn.BatchNorm2d(256), nn.ReLU()) for _ in range(8))
+        self.narrow = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(2048, 256, 1), nn.BatchNorm2d(256), nn.ReLU()) for _ in range(8)
+        )
         self.heads = nn.ModuleList(nn.Linear(256, identities) for _ in range(8))
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:

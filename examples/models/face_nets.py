@@ -1,8 +1,9 @@
 """Face detectors: MTCNN's PNet and RNet, CenterFace, FaceBoxes, RetinaFace."""
 
-import torch
 from blocks import Branches, ConvNorm, FeaturePyramid, InvertedResidual, Separable
 from boxes import grid_anchors
+
+import torch
 from torch import Tensor, nn
 
 
@@ -76,7 +77,9 @@ class CenterFace(nn.Module):
             blocks = []
             for outputs, stride, count in stage:
                 for place in range(count):
-                    blocks.append(InvertedResidual(inputs, outputs, stride if place == 0 else 1, 1 if outputs == 16 else 6))
+                    blocks.append(
+                        InvertedResidual(inputs, outputs, stride if place == 0 else 1, 1 if outputs == 16 else 6)
+                    )
                     inputs = outputs
             self.stages.append(nn.Sequential(*blocks))
             channels.append(inputs)
@@ -113,7 +116,9 @@ class AnchorHeads(nn.Module):
 
     def __init__(self, channels: list[int], counts: list[int], outputs: int):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Conv2d(c, n * outputs, 3, padding=1) for c, n in zip(channels, counts, strict=True))
+        self.layers = nn.ModuleList(
+            nn.Conv2d(c, n * outputs, 3, padding=1) for c, n in zip(channels, counts, strict=True)
+        )
         self.outputs = outputs
 
     def forward(self, features: list[Tensor]) -> Tensor:
@@ -172,7 +177,9 @@ class ContextModule(nn.Module):
         self.three = ConvNorm(width, width // 2, activation=None)
         self.five = ConvNorm(width, width // 4)
         self.five_out = ConvNorm(width // 4, width // 4, activation=None)
-        self.seven_out = nn.Sequential(ConvNorm(width // 4, width // 4), ConvNorm(width // 4, width // 4, activation=None))
+        self.seven_out = nn.Sequential(
+            ConvNorm(width // 4, width // 4), ConvNorm(width // 4, width // 4, activation=None)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         five = self.five(x)

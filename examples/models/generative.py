@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import generative_nets as own
 import super_resolution
-import torch
 import torch.nn.functional as F
 from embedding import clothes
 from generated import smooth_images
 from harness import Batch, Phase, Task, main
 from losses import accuracy, peak_signal_to_noise
+
+import torch
 from torch import Generator, Tensor, nn
 
 
@@ -81,7 +82,7 @@ class VAEGANTask(Task):
 
 
 class FDGANTask(Task):
-    """Two pictures of a person and one of perhaps another are drawn in one pose; discriminators judge person and pose."""
+    """Two persons, at times the same, are drawn in one pose; discriminators judge person and pose."""
 
     batch_size = 4
     rate = 0.002
@@ -202,7 +203,11 @@ class SuperResolution(Task):
 
     def batch(self, generator: Generator) -> Batch:
         high = smooth_images(self.batch_size, self.size, generator)
-        return F.avg_pool2d(high, 2), high, torch.randn(self.batch_size, 12, self.size // 2, self.size // 2, generator=generator)
+        return (
+            F.avg_pool2d(high, 2),
+            high,
+            torch.randn(self.batch_size, 12, self.size // 2, self.size // 2, generator=generator),
+        )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return (model(batch[0]) - batch[1]).abs().mean()

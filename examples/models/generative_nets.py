@@ -3,9 +3,10 @@
 import copy
 import math
 
-import torch
 import torch.nn.functional as F
 from blocks import resnet_stages
+
+import torch
 from torch import Tensor, nn
 
 
@@ -86,7 +87,10 @@ class FDGAN(nn.Module):
         self.identity = resnet_stages("resnet18")
         self.same = nn.Linear(512, 1)
         self.patches = nn.Sequential(
-            shrink(3 + self.joints, w, norm=False), shrink(w, 2 * w), shrink(2 * w, 4 * w), nn.Conv2d(4 * w, 1, 3, padding=1)
+            shrink(3 + self.joints, w, norm=False),
+            shrink(w, 2 * w),
+            shrink(2 * w, 4 * w),
+            nn.Conv2d(4 * w, 1, 3, padding=1),
         )
 
     def features(self, x: Tensor) -> Tensor:

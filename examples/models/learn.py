@@ -206,9 +206,7 @@ LESSONS = {
         lambda: DigitsOnPictures(lambda _: segmentation.own.UNet(2), 32, dice=1.0, rate=0.05), 60, 8, "mean IoU", 0.7
     ),
     "rnet": Lesson(lambda: Faces(detection.face_nets.RNet()), 80, 32, "accuracy", 0.9),
-    "edsr": Lesson(
-        lambda: Photographs(generative.super_resolution.EDSR(32, 4)), 200, 8, "gain over bicubic", 0.5
-    ),
+    "edsr": Lesson(lambda: Photographs(generative.super_resolution.EDSR(32, 4)), 200, 8, "gain over bicubic", 0.5),
     "roberta": Lesson(
         lambda: Documentation(sequence.Encoder(128, 4, 2, offset=1), order=False), 300, 16, "gain over frequency", 0.2
     ),

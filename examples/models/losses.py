@@ -1,7 +1,8 @@
 """Losses and measures that several families use."""
 
-import torch
 import torch.nn.functional as F
+
+import torch
 from torch import Tensor, nn
 
 

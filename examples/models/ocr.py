@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import generated
 import ocr_nets as own
-import torch
 import torch.nn.functional as F
 from harness import Batch, Task, main
 from losses import CTC, dice_loss, symbol_errors
+
+import torch
 from torch import Tensor, nn
 
 SYMBOLS = 10

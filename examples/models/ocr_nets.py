@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from blocks import BidirectionalLSTM, ConvNorm, FeaturePyramid, resize_to, resnet_stages, vgg16_stages
+
+import torch
 from torch import Tensor, nn
 
 
@@ -82,7 +83,7 @@ class FusedPyramid(nn.Module):
 
 
 class PSENet(nn.Module):
-    """The same text in ``kernels`` sizes, from which progressive expansion separates lines: logits (batch, kernels, H, W)."""
+    """The same text in several sizes, from which expansion separates lines: logits (batch, kernels, H, W)."""
 
     def __init__(self, kernels: int):
         super().__init__()
@@ -137,7 +138,12 @@ class FOTS(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(32, outputs, 1) for outputs in (1, 4, 1))
         self.reach = reach
         self.recognise = nn.Sequential(
-            ConvNorm(32, 64), ConvNorm(64, 64), nn.MaxPool2d((2, 1)), ConvNorm(64, 128), ConvNorm(128, 128), nn.MaxPool2d((2, 1))
+            ConvNorm(32, 64),
+            ConvNorm(64, 64),
+            nn.MaxPool2d((2, 1)),
+            ConvNorm(64, 128),
+            ConvNorm(128, 128),
+            nn.MaxPool2d((2, 1)),
         )
         self.sequence = BidirectionalLSTM(256, 64, symbols + 1)
 
@@ -214,7 +220,7 @@ class SmallBlock(nn.Sequential):
 
 
 class LPRNet(nn.Module):
-    """Number plates without recurrence: small blocks, pooling over channels too, and a global context beside each stage.
+    """Number plates without recurrence: small blocks, pooling over channels too, a global context beside each stage.
 
     Images (batch, 3, 24, 94) -> scores (18, batch, symbols + 1).
     """

@@ -129,14 +129,15 @@ def markdown(rows: list[dict], steps: int, seconds: float) -> str:
     cores = len(os.sched_getaffinity(0))
     text = f"""# The listed networks
 
-Written by `python examples/models/run_all.py --steps {steps} --listed all --write-docs`; do not edit. What it trains and how
-is said in [examples/models](../examples/models/README.md).
+Written by `python examples/models/run_all.py --steps {steps} --listed all --write-docs`; do not edit. What it trains
+and how is said in [examples/models](../examples/models/README.md).
 
-Every network was trained {steps} steps in float32 on npu and on the CPU, from the same state, with `NPU_FALLBACK=0` (an operator
-without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's losses, relative;
-above {LOSS_TOLERANCE:.0e} it counts as wrong. Measure: the largest difference of what the evaluation measures. Times are those of the
-faster of the steps after the first, in milliseconds; speed is the CPU's time divided by npu's. Measured with the simulated NPU,
-torch {torch.__version__}, {cores} cores ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
+Every network was trained {steps} steps in float32 on npu and on the CPU, from the same state, with `NPU_FALLBACK=0` (an
+operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
+losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Measure: the largest difference of what the evaluation
+measures. Times are those of the fastest step after the first, in milliseconds; speed is the CPU's time divided by
+npu's. Measured with the simulated NPU, torch {torch.__version__}, {cores} cores ({platform.machine()}), {seconds / 60:.0f} minutes
+in all; other processes may have shared the cores.
 """
     for title, chosen in (
         ("The 55 networks of the porting guide", [row for row in rows if "guide" in row["listed"]]),
@@ -172,7 +173,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, help="instead of each network's own")
     parser.add_argument("--amp", action="store_true", help="float16 where autocast allows it, on both devices")
     parser.add_argument("--only", action="append", metavar="NAME", help="a network as it is listed; may be repeated")
-    parser.add_argument("--listed", choices=("guide", "notes", "all"), default="guide", help="which documents' networks")
+    parser.add_argument(
+        "--listed", choices=("guide", "notes", "all"), default="guide", help="which documents' networks"
+    )
     parser.add_argument("--list", action="store_true", help="only print names and commands")
     parser.add_argument("--json", action="store_true", help="print rows as JSON instead of the table")
     parser.add_argument("--write-docs", action="store_true", help=f"write docs/{DOCS.name}")

@@ -6,13 +6,14 @@ Generated pictures of coloured rectangles; every pixel's class is learned. Measu
 from collections.abc import Callable
 
 import segmentation_nets as own
-import torch
 import torch.nn.functional as F
 from generated import region_images
 from harness import Batch, Task, main
 from losses import dice_loss, mean_iou
-from torch import Tensor, nn
 from torchvision import models
+
+import torch
+from torch import Tensor, nn
 
 CLASSES = 5
 

@@ -1,8 +1,12 @@
-"""Segmentation networks, each with what makes it that network: images (batch, 3, H, W) -> scores (batch, classes, H, W)."""
+"""Segmentation networks, each with what makes it that network.
 
-import torch
+Images (batch, 3, H, W) -> scores (batch, classes, H, W).
+"""
+
 import torch.nn.functional as F
 from blocks import ConvNorm, InvertedResidual, PyramidPooling, Separable, resize_to, resnet_stages, vgg16_stages
+
+import torch
 from torch import Tensor, nn
 
 
@@ -79,9 +83,7 @@ class FCN8s(nn.Module):
         self.pool = nn.MaxPool2d(2)
         self.deep = nn.Sequential(ConvNorm(512, 512, 7), nn.Dropout2d(), ConvNorm(512, 512, 1), nn.Dropout2d())
         self.scores = nn.ModuleList(nn.Conv2d(c, classes, 1) for c in (256, 512, 512))
-        self.grow = nn.ModuleList(
-            nn.ConvTranspose2d(classes, classes, 2 * s, s, s // 2, bias=False) for s in (8, 2, 2)
-        )
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(classes, classes, 2 * s, s, s // 2, bias=False) for s in (8, 2, 2))
         with torch.no_grad():
             for layer in self.grow:
                 layer.weight.copy_(bilinear_filter(classes, layer.kernel_size[0]))
@@ -169,7 +171,16 @@ class FastSCNN(nn.Module):
     def __init__(self, classes: int):
         super().__init__()
         self.shrink = nn.Sequential(ConvNorm(3, 32, 3, 2), Separable(32, 48, stride=2), Separable(48, 64, stride=2))
-        plan = ((64, 64, 2), (64, 64, 1), (64, 64, 1), (64, 96, 2), (96, 96, 1), (96, 96, 1), (96, 128, 1), (128, 128, 1))
+        plan = (
+            (64, 64, 2),
+            (64, 64, 1),
+            (64, 64, 1),
+            (64, 96, 2),
+            (96, 96, 1),
+            (96, 96, 1),
+            (96, 128, 1),
+            (128, 128, 1),
+        )
         self.context = nn.Sequential(*(InvertedResidual(a, b, stride) for a, b, stride in plan))
         self.pyramid = PyramidPooling(128, 32)
         self.squeeze = ConvNorm(self.pyramid.channels, 128, 1)
@@ -205,7 +216,8 @@ class ChainedPooling(nn.Module):
     def __init__(self, width: int, links: int = 2):
         super().__init__()
         self.links = nn.ModuleList(
-            nn.Sequential(nn.MaxPool2d(5, 1, 2), nn.Conv2d(width, width, 3, padding=1, bias=False)) for _ in range(links)
+            nn.Sequential(nn.MaxPool2d(5, 1, 2), nn.Conv2d(width, width, 3, padding=1, bias=False))
+            for _ in range(links)
         )
 
     def forward(self, x: Tensor) -> Tensor:

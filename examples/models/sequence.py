@@ -6,10 +6,11 @@ Generated sentences that follow a rule of succession, so that a word can be gues
 import random
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from generated import sentences
 from harness import Batch, Task, main
+
+import torch
 from torch import Generator, Tensor, nn
 
 WORDS = 200
@@ -100,7 +101,9 @@ class EncoderLayer(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        q, k, v = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        q, k, v = (
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
         x = self.norms[0](x + self.dropout(self.out(attended.transpose(1, 2).flatten(2))))
         return self.norms[1](x + self.dropout(self.narrow(F.gelu(self.wide(x)))))
@@ -114,7 +117,9 @@ class Encoder(nn.Module):
     (batch, time, words) and scores of the order of both halves (batch, 2).
     """
 
-    def __init__(self, width: int, heads: int, depth: int, shared: bool = False, factor: int | None = None, offset: int = 0):
+    def __init__(
+        self, width: int, heads: int, depth: int, shared: bool = False, factor: int | None = None, offset: int = 0
+    ):
         super().__init__()
         narrow = factor or width
         self.words = nn.Embedding(WORDS, narrow, padding_idx=PAD)
@@ -144,7 +149,7 @@ class Encoder(nn.Module):
 
 
 class MaskedWords(Task):
-    """A sixth of the words is hidden, other ones each time (RoBERTa); with ``order`` also which half came first (ALBERT)."""
+    """A sixth of the words is hidden, other ones each time (RoBERTa); ``order``: which half came first (ALBERT)."""
 
     batch_size = 8
     rate = 1e-3

@@ -5,9 +5,10 @@ Generated utterances: each phoneme is a few frames of its own spectrum, in noise
 
 from collections.abc import Callable
 
-import torch
 from harness import Batch, Task, main
 from losses import CTC, symbol_errors
+
+import torch
 from torch import Generator, Tensor, nn
 
 PHONEMES = 20

@@ -2,8 +2,9 @@
 
 import math
 
-import torch
 import torch.nn.functional as F
+
+import torch
 from torch import Tensor, nn
 
 
@@ -47,7 +48,7 @@ class DenseBlock(nn.Module):
 
 
 class RDN(nn.Module):
-    """Residual dense blocks whose results are all fused; the published network has 16 blocks of 8 layers, this 6 of 6."""
+    """Residual dense blocks whose results are all fused; the published one has 16 blocks of 8 layers, this 6 of 6."""
 
     def __init__(self, width: int = 48, growth: int = 24, blocks: int = 6, layers: int = 6):
         super().__init__()
@@ -151,8 +152,7 @@ class SRFlow(nn.Module):
     """A normalising flow from high-resolution pictures to noise, conditioned on features of the low resolution.
 
     ``forward`` gives the negative logarithm of the likelihood in bits for each number of the picture, ``sample`` turns
-    noise into a picture. Dense residual blocks find the features; one level of 6 steps stands for the published 3 levels
-    of 16.
+    noise into a picture. Dense residual blocks find the features; one level of 6 steps stands for the published 3 of 16.
     """
 
     def __init__(self, width: int = 32, steps: int = 6):

@@ -6,13 +6,14 @@ Generated volumes with balls, and moving pictures. torchvision has RAFT; the oth
 import math
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from generated import smooth_images, volumes
 from harness import Batch, Task, main
 from losses import accuracy, dice_loss
-from torch import Generator, Tensor, nn
 from torchvision import models
+
+import torch
+from torch import Generator, Tensor, nn
 
 KINDS = 4
 
@@ -58,7 +59,7 @@ class AttentionModule3d(nn.Module):
 
 
 class AttentionNet3d(nn.Module):
-    """A residual attention network on volumes (batch, 1, D, H, W): three attention modules -> scores (batch, classes)."""
+    """A residual attention network: volumes (batch, 1, D, H, W), three attention modules -> scores (batch, classes)."""
 
     def __init__(self, classes: int, width: int = 8):
         super().__init__()
