@@ -5,6 +5,7 @@
     python examples/models/run_all.py --only U-Net --only GRU --json
 
 Operators without an npu kernel raise instead of running on the CPU (NPU_FALLBACK=0), unless that variable is set.
+``--rows FILE`` keeps finished rows, so that an interrupted run goes on where it was.
 Dropout is off and all noise is part of the data, so that both devices compute the same. Exit status 1 if a network
 fails, a step's losses differ by more than 1e-3 of the loss, or a measure of the evaluation by more than 1e-2.
 """
@@ -63,7 +64,14 @@ def relative(npu: float, cpu: float) -> float:
     return difference if difference == difference else float("inf")
 
 
-def compare(network: Network, steps: int, device: str, batch_size: int | None = None, amp: bool = False) -> dict:
+def compare(network: Network, *args) -> dict:
+    """One row of the table, as ``measure`` gives it, and the seconds that it took."""
+    began = time.perf_counter()
+    row = measure(network, *args)
+    return row | {"seconds": time.perf_counter() - began}
+
+
+def measure(network: Network, steps: int, device: str, batch_size: int | None = None, amp: bool = False) -> dict:
     """One row of the table; ``failure`` says what is wrong with it, "" if nothing is."""
     row = {"name": network.name, "script": network.script, "network": network.network, "listed": network.listed}
     row |= {"failure": "", "loss_error": None, "measure_error": None}
@@ -136,8 +144,8 @@ Every network was trained {steps} steps in float32 on npu and on the CPU, from t
 operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Measure: the largest difference of what the evaluation
 measures. Times are those of the fastest step after the first, in milliseconds; speed is the CPU's time divided by
-npu's. Measured with the simulated NPU, torch {torch.__version__}, {cores} cores ({platform.machine()}), {seconds / 60:.0f} minutes
-in all; other processes may have shared the cores.
+npu's. Measured with the simulated NPU, torch {torch.__version__}, {torch.get_num_threads()} of {cores} cores
+({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
 """
     for title, chosen in (
         ("The 55 networks of the porting guide", [row for row in rows if "guide" in row["listed"]]),
@@ -178,6 +186,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="only print names and commands")
     parser.add_argument("--json", action="store_true", help="print rows as JSON instead of the table")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="finished rows, one JSON object a line; read and added to"
+    )
     parser.add_argument("--write-docs", action="store_true", help=f"write docs/{DOCS.name}")
     args = parser.parse_args(argv)
     if args.steps < 1:
@@ -203,6 +214,14 @@ def tasks_of(script: str) -> dict:
     return importlib.import_module(script.removesuffix(".py")).NETWORKS
 
 
+def read_rows(path: Path | None) -> dict[str, dict]:
+    """Rows of an earlier run, by the network's name."""
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["name"]: row for row in rows}
+
+
 def list_networks(networks: list[Network]) -> int:
     """Print how each is run; exit status 1 if a script does not have what the list says."""
     missing = [network.name for network in networks if network.network not in tasks_of(network.script)]
@@ -220,15 +239,22 @@ def main(argv: list[str] | None = None) -> int:
         return list_networks(networks)
     if not args.json:
         print(HEAD, flush=True)
-    began, rows = time.perf_counter(), []
+    finished = read_rows(args.rows)
+    rows = []
     for network in networks:
-        row = compare(network, args.steps, args.device, args.batch_size, args.amp)
+        if network.name in finished:
+            row = finished[network.name]
+        else:
+            row = compare(network, args.steps, args.device, args.batch_size, args.amp)
+            if args.rows:
+                with args.rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
         rows.append(row)
         if not args.json:
             print(line_of(row), flush=True)
         gc.collect()
         torch.npu.empty_cache()
-    seconds = time.perf_counter() - began
+    seconds = sum(row["seconds"] for row in rows)
     failures = [row["name"] for row in rows if row["failure"]]
     if args.json:
         print(json.dumps(rows))

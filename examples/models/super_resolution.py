@@ -152,7 +152,7 @@ class SRFlow(nn.Module):
     """A normalising flow from high-resolution pictures to noise, conditioned on features of the low resolution.
 
     ``forward`` gives the negative logarithm of the likelihood in bits for each number of the picture, ``sample`` turns
-    noise into a picture. Dense residual blocks find the features; one level of 6 steps stands for the published 3 of 16.
+    noise into a picture. Dense residual blocks find the features; one level of 6 steps stands for 3 of 16.
     """
 
     def __init__(self, width: int = 32, steps: int = 6):
