@@ -206,6 +206,7 @@ class YOLO(Detection):
 class RFCNTask(Detection):
     """Proposals are learned and used at once: the best of them and the true boxes are pooled and classified."""
 
+    batch_size = 2
     proposals = 24
 
     def regions(self, model: nn.Module, objectness: Tensor, offsets: Tensor) -> list[Tensor]:
@@ -288,7 +289,7 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "yolov3": lambda: YOLO(own.YOLOv3(CLASSES), complete=False),
     "yolov4": lambda: YOLO(own.YOLOv4(CLASSES), complete=True),
     "rfcn": lambda: RFCNTask(own.RFCN(CLASSES, 128)),
-    "refinedet": lambda: RefineDetTask(own.RefineDet(CLASSES, 96), 96),
+    "refinedet": lambda: RefineDetTask(own.RefineDet(CLASSES, 64), 64),
 }
 
 if __name__ == "__main__":

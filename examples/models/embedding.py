@@ -31,7 +31,7 @@ class Person(Task):
     each = 2
     rate = 0.005
 
-    def __init__(self, model: nn.Module, height: int = 128, width: int = 64):
+    def __init__(self, model: nn.Module, height: int = 64, width: int = 32):
         self.model, self.height, self.width = model, height, width
         self.clothes = clothes()
 
@@ -161,11 +161,11 @@ class Gait(Person):
 
 NETWORKS: dict[str, Callable[[], Task]] = {
     "deepmar": Attributes,
-    "pcb": lambda: Parts(own.PCB(IDENTITIES), 192, 64),
+    "pcb": lambda: Parts(own.PCB(IDENTITIES), 96),
     "osnet": lambda: Identity(own.OSNet(IDENTITIES)),
     "strong_baseline": lambda: Strong(own.StrongBaseline(IDENTITIES)),
-    "mgn": lambda: Granularities(own.MGN(IDENTITIES), 192, 64),
-    "aligned_reid": lambda: Aligned(own.AlignedReID(IDENTITIES)),
+    "mgn": lambda: Granularities(own.MGN(IDENTITIES), 96),
+    "aligned_reid": lambda: Aligned(own.AlignedReID(IDENTITIES), 128),
     "gaitset": Gait,
 }
 

@@ -214,7 +214,7 @@ class Recognition(Task):
 
 NETWORKS: dict[str, Callable[[], Task]] = {
     "east": lambda: EASTTask(own.EAST(REACH)),
-    "advanced_east": lambda: AdvancedEASTTask(own.AdvancedEAST(), 96),
+    "advanced_east": lambda: AdvancedEASTTask(own.AdvancedEAST(), 64),
     "psenet": lambda: PSENetTask(own.PSENet(len(PSENetTask.shares))),
     "db": lambda: DBTask(own.DB()),
     "fots": lambda: FOTSTask(),
