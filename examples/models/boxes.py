@@ -87,7 +87,7 @@ def multibox_loss(scores: Tensor, offsets: Tensor, labels: Tensor, targets: Tens
     place = F.smooth_l1_loss(offsets, targets, reduction="none").sum(2)
     kind = F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
     hardness = kind.detach().masked_fill(positive, -1.0)
-    rank = hardness.argsort(1, descending=True, stable=True).argsort(1)
+    rank = hardness.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     negative = (rank < ratio * positive.sum(1, keepdim=True)) & ~positive
     return ((place * positive).sum() + (kind * (positive | negative)).sum()) / count
 

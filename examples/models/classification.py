@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import classification_nets as own
 import torch.nn.functional as F
+from blocks import damp_residuals
 from generated import class_images
 from harness import Batch, Task, main
 from losses import accuracy
@@ -21,7 +22,7 @@ CLASSES = 10
 class Classification(Task):
     """Cross entropy of one label for a picture; auxiliary classifiers count three tenths, as in GoogLeNet."""
 
-    def __init__(self, model: nn.Module, size: int = 64, rate: float = 0.01, batch_size: int = 4):
+    def __init__(self, model: nn.Module, size: int = 64, rate: float = 0.005, batch_size: int = 4):
         self.model, self.size, self.rate, self.batch_size = model, size, rate, batch_size
 
     def batch(self, generator: torch.Generator) -> Batch:
@@ -43,7 +44,12 @@ class Classification(Task):
 def torchvision_network(name: str, **settings) -> Callable[[], Task]:
     """A task with a torchvision network; ``settings`` go to the network, but for size, rate and batch_size."""
     task = {key: settings.pop(key) for key in ("size", "rate", "batch_size") if key in settings}
-    return lambda: Classification(getattr(models, name)(weights=None, num_classes=CLASSES, **settings), **task)
+
+    def make() -> Task:
+        network = getattr(models, name)(weights=None, num_classes=CLASSES, **settings)
+        return Classification(damp_residuals(network), **task)
+
+    return make
 
 
 def own_network(network: Callable[[int], nn.Module], **task) -> Callable[[], Task]:

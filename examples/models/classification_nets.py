@@ -1,7 +1,7 @@
 """Classifiers that torchvision does not have, each with what makes it that network."""
 
 import torch.nn.functional as F
-from blocks import Branches, ConvNorm, Separable
+from blocks import Branches, ConvNorm, Separable, damp, damp_residuals
 from torchvision import models
 from torchvision.models.resnet import Bottleneck
 
@@ -175,7 +175,7 @@ class GatherExciteBottleneck(Bottleneck):
 
 def genet(classes: int) -> nn.Module:
     """GENet, the form that gathers over the whole extent with parameters in the excitation (theta+), on ResNet-50."""
-    return models.ResNet(GatherExciteBottleneck, [3, 4, 6, 3], num_classes=classes)
+    return damp_residuals(models.ResNet(GatherExciteBottleneck, [3, 4, 6, 3], num_classes=classes))
 
 
 class MobileNetV1(nn.Module):
@@ -205,6 +205,8 @@ class OneShotAggregation(nn.Module):
         self.layers = nn.ModuleList(ConvNorm(inputs if i == 0 else width, width, 3) for i in range(layers))
         self.gather = ConvNorm(inputs + layers * width, outputs, 1)
         self.skips = inputs == outputs
+        if self.skips:
+            damp(self.gather)
 
     def forward(self, x: Tensor) -> Tensor:
         results = [x]

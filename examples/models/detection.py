@@ -24,8 +24,9 @@ class Detection(Task):
     """Pictures with two boxes each; subclasses say how a network's answer becomes a loss, and boxes."""
 
     classes = CLASSES
+    warmup = 20
 
-    def __init__(self, model: nn.Module, size: int = 128, rate: float = 0.002):
+    def __init__(self, model: nn.Module, size: int = 128, rate: float = 0.0005):
         self.model, self.size, self.rate = model, size, rate
 
     def batch(self, generator: torch.Generator) -> Batch:

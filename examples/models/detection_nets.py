@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch.nn.functional as F
-from blocks import ConvNorm, resize_to, resnet_stages, vgg16_stages
+from blocks import ConvNorm, damp, resize_to, resnet_stages, vgg16_stages
 from boxes import grid_anchors
 
 import torch
@@ -25,6 +25,7 @@ class DarkResidual(nn.Module):
         self.body = nn.Sequential(
             ConvNorm(width, narrow, 1, activation=activation), ConvNorm(narrow, width, 3, activation=activation)
         )
+        damp(self.body)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.body(x)
@@ -86,6 +87,8 @@ class YOLOHead(nn.Sequential):
 
     def __init__(self, width: int, classes: int):
         super().__init__(ConvNorm(width, 2 * width, 3, activation=Leaky), nn.Conv2d(2 * width, 3 * (5 + classes), 1))
+        with torch.no_grad():
+            self[1].bias.view(3, -1)[:, 4] = -4.6  # one place in a hundred is an object, until learning says otherwise
 
     def forward(self, x: Tensor) -> Tensor:
         x = super().forward(x)

@@ -30,6 +30,7 @@ class Person(Task):
     batch_size = 8
     each = 2
     rate = 0.005
+    warmup = 20
 
     def __init__(self, model: nn.Module, height: int = 64, width: int = 32):
         self.model, self.height, self.width = model, height, width

@@ -3,7 +3,7 @@
 import copy
 
 import torch.nn.functional as F
-from blocks import ConvNorm, resnet_stages
+from blocks import ConvNorm, damp, resnet_stages
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,8 @@ class LightConv(nn.Sequential):
             nn.BatchNorm2d(width),
             nn.ReLU(),
         )
+        for convolution in (self[0], self[1]):
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
 
 
 class OmniScale(nn.Module):
@@ -74,6 +76,7 @@ class OmniScale(nn.Module):
             nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, narrow, 1), nn.ReLU(), nn.Conv2d(narrow, width, 1), nn.Sigmoid()
         )
         self.leave = ConvNorm(width, outputs, 1, activation=None)
+        damp(self.leave)
         self.skip = nn.Identity() if inputs == outputs else ConvNorm(inputs, outputs, 1, activation=None)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class Task:
 
     batch_size = 4
     rate = 0.01
+    warmup = 1  # steps over which the learning rate rises to what the optimizer says
     model: nn.Module
 
     def batch(self, generator: torch.Generator) -> Batch:
@@ -97,10 +98,14 @@ def train(
     phases = task.phases(model)
     optimizers = [task.optimizer(phase.parameters) for phase in phases]
     scaler = torch.amp.GradScaler(kind, init_scale=1024.0, enabled=amp)
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     losses, seconds = [], []
     for step in range(steps):
         batch = to_device(task.numbered_batch(step), device)
         began = time.perf_counter()
+        for optimizer, own in zip(optimizers, rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, own, strict=True):
+                group["lr"] = rate * min((step + 1) / task.warmup, 1.0)
         parts = []
         for phase, optimizer in zip(phases, optimizers, strict=True):
             with torch.autocast(kind, torch.float16, enabled=amp):

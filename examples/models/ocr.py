@@ -219,7 +219,7 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "db": lambda: DBTask(own.DB()),
     "fots": lambda: FOTSTask(),
     "crnn": lambda: Recognition(own.CRNN(SYMBOLS), 32, 96, 8, 0.01),
-    "lprnet": lambda: Recognition(own.LPRNet(SYMBOLS), 24, 94, 7, 0.01),
+    "lprnet": lambda: Recognition(own.LPRNet(SYMBOLS), 24, 94, 7, 0.003),
 }
 
 if __name__ == "__main__":

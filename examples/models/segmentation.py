@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import segmentation_nets as own
 import torch.nn.functional as F
+from blocks import damp_residuals
 from generated import region_images
 from harness import Batch, Task, main
 from losses import dice_loss, mean_iou
@@ -55,7 +56,8 @@ class Segmentation(Task):
 
 
 def fcn(classes: int) -> nn.Module:
-    return models.segmentation.fcn_resnet50(weights=None, weights_backbone=None, num_classes=classes, aux_loss=True)
+    network = models.segmentation.fcn_resnet50(weights=None, weights_backbone=None, num_classes=classes, aux_loss=True)
+    return damp_residuals(network)
 
 
 NETWORKS: dict[str, Callable[[], Task]] = {
@@ -65,7 +67,7 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "nested_unet": lambda: Segmentation(own.NestedUNet, auxiliary=1.0, dice=1.0),
     "deeplabv3plus": lambda: Segmentation(own.DeepLabV3Plus, size=96),
     "pspnet": lambda: Segmentation(own.PSPNet),
-    "fast_scnn": lambda: Segmentation(own.FastSCNN, size=128),
+    "fast_scnn": lambda: Segmentation(own.FastSCNN, size=128, rate=0.002),
     "refinenet": lambda: Segmentation(own.RefineNet),
 }
 

@@ -4,7 +4,7 @@ Images (batch, 3, H, W) -> scores (batch, classes, H, W).
 """
 
 import torch.nn.functional as F
-from blocks import ConvNorm, InvertedResidual, PyramidPooling, Separable, resize_to, resnet_stages, vgg16_stages
+from blocks import ConvNorm, InvertedResidual, PyramidPooling, Separable, damp, resize_to, resnet_stages, vgg16_stages
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,7 @@ class XceptionBlock(nn.Module):
             Separable(outputs, outputs, dilation=dilation),
             Separable(outputs, outputs, stride=stride, dilation=dilation),
         )
+        damp(self.body)
         self.shortcut = ConvNorm(inputs, outputs, 1, stride, activation=None) if shortcut == "conv" else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 import torch.nn.functional as F
+from blocks import damp_residuals
 from generated import smooth_images, volumes
 from harness import Batch, Task, main
 from losses import accuracy, dice_loss
@@ -203,7 +204,7 @@ class TemporalShift(nn.Module):
 
 def tsm(classes: int, frames: int) -> nn.Module:
     """torchvision's ResNet-50 with a shift before the first convolution of every residual branch."""
-    net = models.resnet50(weights=None, num_classes=classes)
+    net = damp_residuals(models.resnet50(weights=None, num_classes=classes))
     for stage in (net.layer1, net.layer2, net.layer3, net.layer4):
         for block in stage:
             block.conv1 = TemporalShift(block.conv1, frames)
