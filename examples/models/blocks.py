@@ -45,8 +45,8 @@ class ConvNorm(nn.Sequential):
 def damp(branch: nn.Module) -> None:
     """Let a residual branch begin small, by a fifth of its last normalisation's scale.
 
-    Otherwise deep networks amplify rounding at their first steps: ResNet-50's gradients of a few small pictures then have
-    errors of a percent in float32, on any device.
+    Otherwise deep networks amplify rounding at their first steps: ResNet-50's gradients of a few small pictures have
+    errors of a percent then, in float32 on any device.
     """
     norms = [module for module in branch.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     nn.init.constant_(norms[-1].weight, 0.2)

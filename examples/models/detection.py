@@ -288,7 +288,7 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "faceboxes": lambda: AnchorFaces(face_nets.FaceBoxes(256), 256),
     "retinaface": lambda: AnchorFaces(face_nets.RetinaFace(128)),
     "yolov3": lambda: YOLO(own.YOLOv3(CLASSES), complete=False),
-    "yolov4": lambda: YOLO(own.YOLOv4(CLASSES), complete=True),
+    "yolov4": lambda: YOLO(own.YOLOv4(CLASSES), complete=True, rate=0.0001),
     "rfcn": lambda: RFCNTask(own.RFCN(CLASSES, 128)),
     "refinedet": lambda: RefineDetTask(own.RefineDet(CLASSES, 64), 64),
 }

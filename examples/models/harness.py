@@ -124,9 +124,11 @@ def train(
 
 @torch.no_grad()
 def evaluate(task: Task, model: nn.Module, device: str, number: int = HELD_OUT) -> dict[str, float]:
-    """The task's measures on a batch that was not trained on."""
+    """The task's measures on a batch that was not trained on, and the loss there."""
     model.eval()
-    measures = task.measure(model, to_device(task.numbered_batch(number), device))
+    batch = to_device(task.numbered_batch(number), device)
+    measures = task.measure(model, batch)
+    measures["loss"] = sum(phase.loss(model, batch) for phase in task.phases(model))
     model.train()
     return {name: float(value) for name, value in measures.items()}
 

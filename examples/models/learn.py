@@ -182,7 +182,7 @@ class Documentation(RealData, sequence.MaskedWords):
         counts = documentation()[1].float() + 1
         hidden = batch[1][batch[1] >= 0].cpu()
         frequency = -(counts / counts.sum()).log()[hidden].mean()
-        return {"gain over frequency": frequency - super().measure(model, batch)["loss"].cpu()}
+        return {"gain over frequency": frequency - self.loss(model, batch).cpu()}
 
 
 @dataclasses.dataclass

@@ -57,7 +57,7 @@ class TextDetection(Task):
         return self.coarse(area), self.coarse(picked), self.coarse(angle)
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
-        return {"area IoU": area_iou(self.logits(model, batch[0]), batch[1]), "loss": self.loss(model, batch)}
+        return {"area IoU": area_iou(self.logits(model, batch[0]), batch[1])}
 
     def logits(self, model: nn.Module, images: Tensor) -> Tensor:
         raise NotImplementedError
@@ -145,7 +145,7 @@ class PSENetTask(TextDetection):
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
         images, kernels = batch
-        return {"area IoU": area_iou(self.logits(model, images), kernels[:, 0]), "loss": self.loss(model, batch)}
+        return {"area IoU": area_iou(self.logits(model, images), kernels[:, 0])}
 
 
 class DBTask(TextDetection):
@@ -191,7 +191,7 @@ class FOTSTask(TextDetection):
         images, area, *_, places, labels = batch
         features, answer = model(images)
         wrong = symbol_errors(model.read(features, places), labels)
-        return {"area IoU": area_iou(answer[0], area), "wrong characters": wrong, "loss": self.loss(model, batch)}
+        return {"area IoU": area_iou(answer[0], area), "wrong characters": wrong}
 
 
 class Recognition(Task):
@@ -208,8 +208,7 @@ class Recognition(Task):
         return self.ctc(model(batch[0]), batch[1])
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
-        scores = model(batch[0])
-        return {"wrong characters": symbol_errors(scores, batch[1]), "loss": self.ctc(scores, batch[1])}
+        return {"wrong characters": symbol_errors(model(batch[0]), batch[1])}
 
 
 NETWORKS: dict[str, Callable[[], Task]] = {

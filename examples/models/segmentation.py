@@ -52,7 +52,7 @@ class Segmentation(Task):
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
         scores = self.scores(model, batch[0])[-1]
-        return {"mean IoU": mean_iou(scores, batch[1]), "cross entropy": F.cross_entropy(scores, batch[1])}
+        return {"mean IoU": mean_iou(scores, batch[1])}
 
 
 def fcn(classes: int) -> nn.Module:
@@ -62,7 +62,7 @@ def fcn(classes: int) -> nn.Module:
 
 NETWORKS: dict[str, Callable[[], Task]] = {
     "fcn": lambda: Segmentation(fcn),
-    "fcn8s": lambda: Segmentation(own.FCN8s),
+    "fcn8s": lambda: Segmentation(own.FCN8s, rate=0.001),
     "unet": lambda: Segmentation(own.UNet, dice=1.0),
     "nested_unet": lambda: Segmentation(own.NestedUNet, auxiliary=1.0, dice=1.0),
     "deeplabv3plus": lambda: Segmentation(own.DeepLabV3Plus, size=96),
