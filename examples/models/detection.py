@@ -24,6 +24,7 @@ class Detection(Task):
     """Pictures with two boxes each; subclasses say how a network's answer becomes a loss, and boxes."""
 
     classes = CLASSES
+    longest_gradient = 10.0
     warmup = 20
 
     def __init__(self, model: nn.Module, size: int = 128, rate: float = 0.0005):
@@ -288,7 +289,7 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "faceboxes": lambda: AnchorFaces(face_nets.FaceBoxes(256), 256),
     "retinaface": lambda: AnchorFaces(face_nets.RetinaFace(128)),
     "yolov3": lambda: YOLO(own.YOLOv3(CLASSES), complete=False),
-    "yolov4": lambda: YOLO(own.YOLOv4(CLASSES), complete=True, rate=0.0001),
+    "yolov4": lambda: YOLO(own.YOLOv4(CLASSES), complete=True),
     "rfcn": lambda: RFCNTask(own.RFCN(CLASSES, 128)),
     "refinedet": lambda: RefineDetTask(own.RefineDet(CLASSES, 64), 64),
 }

@@ -29,6 +29,7 @@ class Task:
 
     batch_size = 4
     rate = 0.01
+    longest_gradient: float | None = None  # longer ones are shortened to this norm
     warmup = 1  # steps over which the learning rate rises to what the optimizer says
     model: nn.Module
 
@@ -112,6 +113,10 @@ def train(
                 loss = phase.loss(model, batch)
             optimizer.zero_grad()
             scaler.scale(loss).backward()
+            if task.longest_gradient is not None:
+                scaler.unscale_(optimizer)
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                nn.utils.clip_grad_norm_(parameters, task.longest_gradient)
             scaler.step(optimizer)
             parts.append(loss.detach().float())
         scaler.update()

@@ -131,7 +131,7 @@ HEAD = f"{'network':26}{'loss':>10}{'held out':>10}{'cpu ms':>8}{'npu ms':>8}{'s
 
 def markdown(rows: list[dict], steps: int, seconds: float) -> str:
     """docs/networks.md."""
-    cores = len(os.sched_getaffinity(0))
+    cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
     text = f"""# The listed networks
 
 Written by `python examples/models/run_all.py --steps {steps} --listed all --write-docs`; do not edit. What it trains
@@ -141,7 +141,7 @@ Every network was trained {steps} steps in float32 on npu and on the CPU, from t
 operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
 which {HELD_OUT_TOLERANCE:.0e} is allowed. Times are those of the fastest step after the first, in milliseconds; speed
-is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {torch.get_num_threads()} of {cores} cores
+is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores} cores
 ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
 """
     for title, chosen in (
