@@ -22,6 +22,8 @@ CLASSES = 10
 class Classification(Task):
     """Cross entropy of one label for a picture; auxiliary classifiers count three tenths, as in GoogLeNet."""
 
+    warmup = 10
+
     def __init__(self, model: nn.Module, size: int = 64, rate: float = 0.005, batch_size: int = 4):
         self.model, self.size, self.rate, self.batch_size = model, size, rate, batch_size
 
@@ -67,8 +69,8 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "wide_resnet50_2": torchvision_network("wide_resnet50_2"),
     "wide_resnet101_2": torchvision_network("wide_resnet101_2"),
     "genet": own_network(own.genet),
-    **{f"densenet{depth}": torchvision_network(f"densenet{depth}") for depth in (121, 161, 169, 201)},
-    "densenet191": own_network(densenet191),
+    **{f"densenet{depth}": torchvision_network(f"densenet{depth}", rate=0.001) for depth in (121, 161, 169, 201)},
+    "densenet191": own_network(densenet191, rate=0.001),
     "alexnet": torchvision_network("alexnet"),
     **{
         f"vgg{depth}{norm}": torchvision_network(f"vgg{depth}{norm}", size=32)
@@ -77,9 +79,9 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     },
     "squeezenet1_0": torchvision_network("squeezenet1_0"),
     "squeezenet1_1": torchvision_network("squeezenet1_1"),
-    "googlenet": torchvision_network("googlenet", aux_logits=True, init_weights=False),
-    "inception_v2": own_network(own.InceptionV2),
-    "inception_v4": own_network(own.InceptionV4, size=112),
+    "googlenet": torchvision_network("googlenet", aux_logits=True, init_weights=False, rate=0.001),
+    "inception_v2": own_network(own.InceptionV2, rate=0.001),
+    "inception_v4": own_network(own.InceptionV4, size=112, rate=0.001),
     "mobilenet_v1": own_network(own.MobileNetV1),
     "mobilenet_v2": torchvision_network("mobilenet_v2"),
     **{f"mnasnet{width}": torchvision_network(f"mnasnet{width}") for width in ("0_5", "0_75", "1_0", "1_3")},

@@ -141,8 +141,8 @@ Every network was trained {steps} steps in float32 on npu and on the CPU, from t
 operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
 which {HELD_OUT_TOLERANCE:.0e} is allowed. Times are those of the fastest step after the first, in milliseconds; speed
-is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores} cores
-({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
+is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores}
+cores ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
 """
     for title, chosen in (
         ("The 55 networks of the porting guide", [row for row in rows if "guide" in row["listed"]]),
