@@ -22,6 +22,7 @@ CLASSES = 10
 class Classification(Task):
     """Cross entropy of one label for a picture; auxiliary classifiers count three tenths, as in GoogLeNet."""
 
+    longest_gradient = 1.0
     warmup = 10
 
     def __init__(self, model: nn.Module, size: int = 64, rate: float = 0.005, batch_size: int = 4):
@@ -63,11 +64,12 @@ def densenet191(classes: int) -> nn.Module:
 
 
 NETWORKS: dict[str, Callable[[], Task]] = {
-    **{f"resnet{depth}": torchvision_network(f"resnet{depth}") for depth in (18, 34, 50, 101, 152)},
+    **{f"resnet{depth}": torchvision_network(f"resnet{depth}") for depth in (18, 34, 50)},
+    **{f"resnet{depth}": torchvision_network(f"resnet{depth}", rate=0.001) for depth in (101, 152)},
     "resnext50_32x4d": torchvision_network("resnext50_32x4d"),
-    "resnext101_32x8d": torchvision_network("resnext101_32x8d"),
+    "resnext101_32x8d": torchvision_network("resnext101_32x8d", rate=0.001),
     "wide_resnet50_2": torchvision_network("wide_resnet50_2"),
-    "wide_resnet101_2": torchvision_network("wide_resnet101_2"),
+    "wide_resnet101_2": torchvision_network("wide_resnet101_2", rate=0.001),
     "genet": own_network(own.genet),
     **{f"densenet{depth}": torchvision_network(f"densenet{depth}", rate=0.001) for depth in (121, 161, 169, 201)},
     "densenet191": own_network(densenet191, rate=0.001),
@@ -82,9 +84,11 @@ NETWORKS: dict[str, Callable[[], Task]] = {
     "googlenet": torchvision_network("googlenet", aux_logits=True, init_weights=False, rate=0.001),
     "inception_v2": own_network(own.InceptionV2, rate=0.001),
     "inception_v4": own_network(own.InceptionV4, size=112, rate=0.001),
-    "mobilenet_v1": own_network(own.MobileNetV1),
+    "mobilenet_v1": own_network(own.MobileNetV1, rate=0.001),
     "mobilenet_v2": torchvision_network("mobilenet_v2"),
-    **{f"mnasnet{width}": torchvision_network(f"mnasnet{width}") for width in ("0_5", "0_75", "1_0", "1_3")},
+    **{
+        f"mnasnet{width}": torchvision_network(f"mnasnet{width}", rate=0.001) for width in ("0_5", "0_75", "1_0", "1_3")
+    },
     "shufflenet_v2": torchvision_network("shufflenet_v2_x1_0"),
     "regnet_x": torchvision_network("regnet_x_400mf"),
     "regnet_y": torchvision_network("regnet_y_400mf"),
