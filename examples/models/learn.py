@@ -200,7 +200,7 @@ class Lesson:
 LESSONS = {
     "resnet18": Lesson(lambda: Digits(classification.NETWORKS["resnet18"]().model, 32), 60, 32, "accuracy", 0.9),
     "crnn": Lesson(
-        lambda: DigitLines(ocr.NETWORKS["crnn"]().model, 32, 80, 5, 0.02), 150, 16, "wrong characters", 0.2, False
+        lambda: DigitLines(ocr.own.CRNN(ocr.SYMBOLS, 64, 16), 32, 80, 5, 0.02), 150, 16, "wrong characters", 0.2, False
     ),
     "unet": Lesson(
         lambda: DigitsOnPictures(lambda _: segmentation.own.UNet(2), 32, dice=1.0, rate=0.05), 60, 8, "mean IoU", 0.7

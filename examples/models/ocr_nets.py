@@ -176,27 +176,28 @@ class CRNN(nn.Module):
     Images (batch, 3, 32, W) -> scores (W / 4 + 1, batch, symbols + 1).
     """
 
-    def __init__(self, symbols: int, hidden: int = 128):
+    def __init__(self, symbols: int, hidden: int = 128, width: int = 64):
         super().__init__()
+        w = width
         self.columns = nn.Sequential(
-            nn.Conv2d(3, 64, 3, padding=1),
+            nn.Conv2d(3, w, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Conv2d(64, 128, 3, padding=1),
+            nn.Conv2d(w, 2 * w, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            ConvNorm(128, 256),
-            nn.Conv2d(256, 256, 3, padding=1),
+            ConvNorm(2 * w, 4 * w),
+            nn.Conv2d(4 * w, 4 * w, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2, (2, 1), (0, 1)),
-            ConvNorm(256, 512),
-            nn.Conv2d(512, 512, 3, padding=1),
+            ConvNorm(4 * w, 8 * w),
+            nn.Conv2d(8 * w, 8 * w, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2, (2, 1), (0, 1)),
-            ConvNorm(512, 512, 2, padding=0),
+            ConvNorm(8 * w, 8 * w, 2, padding=0),
         )
         self.sequence = nn.Sequential(
-            BidirectionalLSTM(512, hidden, hidden), BidirectionalLSTM(hidden, hidden, symbols + 1)
+            BidirectionalLSTM(8 * w, hidden, hidden), BidirectionalLSTM(hidden, hidden, symbols + 1)
         )
 
     def forward(self, x: Tensor) -> Tensor:
