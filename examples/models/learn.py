@@ -126,6 +126,9 @@ class DigitLines(RealData, ocr.Recognition):
         line = grown.view(self.batch_size, self.length, self.height, -1).permute(0, 2, 1, 3).flatten(2)
         return line[:, None].expand(-1, 3, -1, -1) * 2 - 1, labels.view(self.batch_size, -1) + 1
 
+    def optimizer(self, parameters) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=2e-3)
+
 
 class DigitsOnPictures(RealData, segmentation.Segmentation):
     """A digit is drawn bright on a darkened photograph; its pixels are to be found."""
@@ -198,9 +201,9 @@ class Lesson:
 
 
 LESSONS = {
-    "resnet18": Lesson(lambda: Digits(classification.NETWORKS["resnet18"]().model, 32), 60, 32, "accuracy", 0.9),
+    "resnet18": Lesson(lambda: Digits(classification.NETWORKS["resnet18"]().model, 32, 0.05), 60, 32, "accuracy", 0.9),
     "crnn": Lesson(
-        lambda: DigitLines(ocr.own.CRNN(ocr.SYMBOLS, 64, 16), 32, 80, 5, 0.02), 150, 16, "wrong characters", 0.2, False
+        lambda: DigitLines(ocr.own.CRNN(ocr.SYMBOLS, 64, 16), 32, 80, 5, 0.0), 250, 16, "wrong characters", 0.2, False
     ),
     "unet": Lesson(
         lambda: DigitsOnPictures(lambda _: segmentation.own.UNet(2), 32, dice=1.0, rate=0.05), 60, 8, "mean IoU", 0.7
