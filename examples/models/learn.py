@@ -1,0 +1,264 @@
+"""Six of the networks learn something real, from data that packages ship (requirements.txt); nothing is downloaded.
+
+    python examples/models/learn.py [--only NAME] [--device npu|cpu] [--json]
+
+| network | data | what it must reach on data it was not trained on |
+| resnet18 | scikit-learn's scanned digits | nine of ten digits right |
+| crnn | lines of those digits | fewer than one of five characters wrong |
+| unet | those digits on scikit-image's pictures | mean IoU of 0.7 of digit and background |
+| rnet | scikit-image's faces of "labeled faces in the wild" | nine of ten patches right |
+| edsr | scikit-image's pictures | half a decibel better than bicubic interpolation |
+| roberta | the text of Python's own documentation | hidden words guessed better than by their frequency |
+
+Exit status 1 if one of them does not.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+os.environ.setdefault("NPU_FALLBACK", "0")  # before torch reads it
+
+import classification
+import detection
+import generative
+import harness
+import losses
+import ocr
+import segmentation
+import sequence
+import torch.nn.functional as F
+from harness import HELD_OUT, Batch, Task
+
+import torch
+from torch import Generator, Tensor, nn
+
+MEASURED_BATCHES = 4
+DIGITS_HELD_OUT = 400
+
+
+@functools.cache
+def digits() -> tuple[Tensor, Tensor]:
+    """1797 scanned digits (n, 8, 8) in 0..1, and which digits they are."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = torch.randperm(len(labels), generator=Generator().manual_seed(1))
+    return torch.tensor(images).float().view(-1, 8, 8)[order] / 16, torch.tensor(labels)[order]
+
+
+@functools.cache
+def pictures() -> list[Tensor]:
+    """Photographs (3, h, w) in 0..1; the last one is held out."""
+    from skimage import data
+
+    loaded = [data.coffee(), data.rocket(), data.chelsea(), data.astronaut()]
+    return [torch.tensor(picture).permute(2, 0, 1).float() / 255 for picture in loaded]
+
+
+@functools.cache
+def faces() -> tuple[Tensor, Tensor]:
+    """200 grey patches (200, 24, 24) in -1..1, and whether each is a face."""
+    from skimage import data
+
+    patches = torch.tensor(data.lfw_subset()).float()[:, :24, :24] * 2 - 1
+    order = torch.randperm(200, generator=Generator().manual_seed(2))
+    return patches[order], (torch.arange(200) < 100).long()[order]
+
+
+@functools.cache
+def documentation() -> tuple[Tensor, Tensor]:
+    """The words of pydoc's topics as numbers, the rarer ones as one number; and how often each occurs."""
+    from pydoc_data.topics import topics
+
+    words = re.findall(r"[a-z]+|[.,:()]", " ".join(topics[name] for name in sorted(topics)).lower())
+    known = {word: 5 + place for place, (word, _) in enumerate(Counter(words).most_common(sequence.WORDS - 5))}
+    numbers = torch.tensor([known.get(word, 4) for word in words])
+    return numbers, torch.bincount(numbers, minlength=sequence.WORDS)
+
+
+class RealData(Task):
+    """A task whose data tell apart what is trained on from what is held out."""
+
+    held_out = False
+
+    def numbered_batch(self, number: int) -> Batch:
+        self.held_out = number >= HELD_OUT
+        return super().numbered_batch(number)
+
+    def pick(self, total: int, kept: int, count: int, generator: Generator) -> Tensor:
+        """``count`` of the numbers below ``total``, of which the last ``kept`` are held out."""
+        first, last = (total - kept, total) if self.held_out else (0, total - kept)
+        return torch.randint(first, last, (count,), generator=generator)
+
+    def digits(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
+        images, labels = digits()
+        chosen = self.pick(len(labels), DIGITS_HELD_OUT, count, generator)
+        return images[chosen], labels[chosen]
+
+    def crops(self, count: int, size: int, generator: Generator) -> Tensor:
+        """Pieces of photographs: (count, 3, size, size)."""
+        found = []
+        for number in self.pick(len(pictures()), 1, count, generator).tolist():
+            picture = pictures()[number]
+            y, x = (int(torch.randint(side - size, (), generator=generator)) for side in picture.shape[1:])
+            found.append(picture[:, y : y + size, x : x + size])
+        return torch.stack(found)
+
+
+class Digits(RealData, classification.Classification):
+    def batch(self, generator: Generator) -> Batch:
+        images, labels = self.digits(self.batch_size, generator)
+        return F.interpolate(images[:, None], size=self.size).expand(-1, 3, -1, -1) * 2 - 1, labels
+
+
+class DigitLines(RealData, ocr.Recognition):
+    def batch(self, generator: Generator) -> Batch:
+        images, labels = self.digits(self.batch_size * self.length, generator)
+        grown = F.interpolate(images[:, None], size=(self.height, self.width // self.length))
+        line = grown.view(self.batch_size, self.length, self.height, -1).permute(0, 2, 1, 3).flatten(2)
+        return line[:, None].expand(-1, 3, -1, -1) * 2 - 1, labels.view(self.batch_size, -1) + 1
+
+    def optimizer(self, parameters) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=2e-3)
+
+
+class DigitsOnPictures(RealData, segmentation.Segmentation):
+    """A digit is drawn bright on a darkened photograph; its pixels are to be found."""
+
+    def batch(self, generator: Generator) -> Batch:
+        images, _ = self.digits(self.batch_size, generator)
+        strokes = F.interpolate(images[:, None], size=self.size // 2, mode="bilinear", align_corners=False)
+        canvas = torch.zeros(self.batch_size, 1, self.size, self.size)
+        for number, stroke in enumerate(strokes):
+            y, x = torch.randint(self.size // 2, (2,), generator=generator).tolist()
+            canvas[number, :, y : y + self.size // 2, x : x + self.size // 2] = stroke
+        mask = canvas > 0.4
+        pictures = self.crops(self.batch_size, self.size, generator) * 0.7
+        return torch.where(mask, 0.3 + 0.7 * canvas, pictures) * 2 - 1, mask[:, 0].long()
+
+
+class Faces(RealData, detection.Cascade):
+    """Only whether a patch is a face: the subset has no boxes, so all are said to fill their patch."""
+
+    def batch(self, generator: Generator) -> Batch:
+        patches, labels = faces()
+        chosen = self.pick(len(labels), 40, self.batch_size, generator)
+        boxes = torch.tensor([0.0, 0, 1, 1]).expand(self.batch_size, -1)
+        points = torch.tensor([0.3, 0.35, 0.7, 0.35, 0.5, 0.55, 0.35, 0.8, 0.65, 0.8]).expand(self.batch_size, -1)
+        return patches[chosen][:, None].expand(-1, 3, -1, -1), labels[chosen], boxes, points
+
+    def optimizer(self, parameters) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=2e-3)
+
+
+class Photographs(RealData, generative.SuperResolution):
+    rate = 1e-3
+
+    def batch(self, generator: Generator) -> Batch:
+        high = self.crops(self.batch_size, self.size, generator)
+        return F.avg_pool2d(high, 2), high
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
+        low, high = batch
+        plain = F.interpolate(low, scale_factor=2, mode="bicubic", align_corners=False)
+        gain = super().measure(model, batch)["PSNR"] - losses.peak_signal_to_noise(plain, high)
+        return {"gain over bicubic": gain}
+
+
+class Documentation(RealData, sequence.MaskedWords):
+    def batch(self, generator: Generator) -> Batch:
+        numbers, _ = documentation()
+        begin = self.pick(len(numbers) - self.length, len(numbers) // 10, self.batch_size, generator)
+        words = numbers[begin[:, None] + torch.arange(self.length)]
+        hidden = torch.rand(words.shape, generator=generator) < 1 / 6
+        return words.masked_fill(hidden, sequence.MASK), words.masked_fill(~hidden, -100), torch.zeros_like(begin)
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, float]:
+        counts = documentation()[1].float() + 1
+        hidden = batch[1][batch[1] >= 0].cpu()
+        frequency = -(counts / counts.sum()).log()[hidden].mean()
+        return {"gain over frequency": frequency - self.loss(model, batch).cpu()}
+
+
+@dataclasses.dataclass
+class Lesson:
+    """A network on real data: how long it learns, and the bound of which measure it must reach."""
+
+    task: Callable[[], Task]
+    steps: int
+    batch_size: int
+    measure: str
+    bound: float
+    larger_is_better: bool = True
+
+
+LESSONS = {
+    "resnet18": Lesson(lambda: Digits(classification.NETWORKS["resnet18"]().model, 32, 0.05), 60, 32, "accuracy", 0.9),
+    "crnn": Lesson(
+        lambda: DigitLines(ocr.own.CRNN(ocr.SYMBOLS, 64, 16), 32, 80, 5, 0.0), 250, 16, "wrong characters", 0.2, False
+    ),
+    "unet": Lesson(
+        lambda: DigitsOnPictures(lambda _: segmentation.own.UNet(2), 32, dice=1.0, rate=0.05), 60, 8, "mean IoU", 0.7
+    ),
+    "rnet": Lesson(lambda: Faces(detection.face_nets.RNet()), 80, 32, "accuracy", 0.9),
+    "edsr": Lesson(lambda: Photographs(generative.super_resolution.EDSR(32, 4)), 200, 8, "gain over bicubic", 0.5),
+    "roberta": Lesson(
+        lambda: Documentation(sequence.Encoder(128, 4, 2, offset=1), order=False), 300, 16, "gain over frequency", 0.2
+    ),
+}
+
+
+def learn(name: str, device: str, seed: int = 0) -> dict:
+    """Train one of them; says what it reached and whether that is enough."""
+    lesson = LESSONS[name]
+    torch.manual_seed(seed)
+    task = lesson.task()
+    task.batch_size = lesson.batch_size
+    began = time.perf_counter()
+    outcome = harness.train(task, task.model, device, lesson.steps)
+    measured = [harness.evaluate(task, task.model, device, HELD_OUT + n) for n in range(MEASURED_BATCHES)]
+    value = sum(m[lesson.measure] for m in measured) / len(measured)
+    return {
+        "network": name,
+        "device": device,
+        "measure": lesson.measure,
+        "value": value,
+        "bound": lesson.bound,
+        "enough": value >= lesson.bound if lesson.larger_is_better else value <= lesson.bound,
+        "first_loss": outcome.losses[0],
+        "last_loss": sum(outcome.losses[-5:]) / len(outcome.losses[-5:]),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=LESSONS, help="may be repeated")
+    parser.add_argument("--device", default="npu")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    rows = []
+    for name in args.only or LESSONS:
+        row = learn(name, args.device)
+        rows.append(row)
+        if not args.json:
+            print(
+                f"{name:10}{row['measure']} {row['value']:.3f} (bound {row['bound']}), loss {row['first_loss']:.3f} -> "
+                f"{row['last_loss']:.3f}, {row['seconds']:.0f} s{'' if row['enough'] else '  NOT ENOUGH'}",
+                flush=True,
+            )
+    if args.json:
+        print(json.dumps(rows))
+    return 0 if all(row["enough"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

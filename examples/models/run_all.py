@@ -1,0 +1,266 @@
+"""Trains every listed network a few steps on npu and on the CPU, from the same state, and compares the losses.
+
+    python examples/models/run_all.py --steps 3                    # the guide's 55 networks, a table
+    python examples/models/run_all.py --listed all --write-docs    # also those of the release notes; docs/networks.md
+    python examples/models/run_all.py --only U-Net --only GRU --json
+
+Operators without an npu kernel raise instead of running on the CPU (NPU_FALLBACK=0), unless that variable is set.
+``--rows FILE`` keeps finished rows, so that an interrupted run goes on where it was.
+Dropout is off and all noise is part of the data, so that both devices compute the same. Exit status 1 if a network
+fails, a step's losses differ by more than 1e-3 of the loss, or the losses on a held-out batch by more than 1e-2.
+"""
+
+import argparse
+import copy
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("NPU_FALLBACK", "0")  # before torch reads it
+
+import harness
+import yaml
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parents[1] / "docs" / "networks.md"
+LOSS_TOLERANCE = 1e-3  # relative, per step: from one state, before rounding has grown
+AMP_TOLERANCE = 3e-2  # in float16
+HELD_OUT_TOLERANCE = 1e-2
+
+
+@dataclasses.dataclass
+class Network:
+    """An entry of networks.yaml."""
+
+    name: str
+    script: str
+    network: str
+    listed: list[str]
+
+    @property
+    def in_guide(self) -> bool:
+        return "guide" in self.listed
+
+    @property
+    def command(self) -> str:
+        return f"{self.script} --network {self.network}"
+
+
+def read_networks() -> list[Network]:
+    return [Network(**entry) for entry in yaml.safe_load((HERE / "networks.yaml").read_text())["networks"]]
+
+
+def relative(npu: float, cpu: float) -> float:
+    """How far the npu's number is from the CPU's; numbers that are not finite are infinitely far."""
+    difference = abs(npu - cpu) / max(abs(cpu), 1e-3)
+    return difference if difference == difference else float("inf")
+
+
+def compare(network: Network, *args) -> dict:
+    """One row of the table, as ``measure`` gives it, and the seconds that it took."""
+    began = time.perf_counter()
+    row = measure(network, *args)
+    return row | {"seconds": time.perf_counter() - began}
+
+
+def measure(network: Network, steps: int, device: str, batch_size: int | None = None, amp: bool = False) -> dict:
+    """One row of the table; ``failure`` says what is wrong with it, "" if nothing is."""
+    row = {"name": network.name, "script": network.script, "network": network.network, "listed": network.listed}
+    row |= {"failure": "", "loss_error": None, "held_out_error": None}
+    torch.npu.reset_fallback_stats()
+    try:
+        task = harness.make(tasks_of(network.script), network.network, batch_size)
+        harness.silence_dropout(task.model)
+        row["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
+        other = copy.deepcopy(task.model)
+        cpu = harness.train(task, task.model, "cpu", steps, amp)
+        task.model = None
+        npu = harness.train(task, other, device, steps, amp)
+    except Exception as error:
+        row["failure"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+        row["fallbacks"] = torch.npu.fallback_stats()
+        return row
+    row["fallbacks"] = torch.npu.fallback_stats()
+    for name, outcome in (("cpu", cpu), ("npu", npu)):
+        row[name] = {"losses": outcome.losses, "measures": outcome.measures, "step_seconds": outcome.step_seconds}
+        row[name]["first_seconds"] = outcome.seconds[0]
+    row["loss_errors"] = [relative(*pair) for pair in zip(npu.losses, cpu.losses, strict=True)]
+    row["loss_error"] = max(row["loss_errors"])
+    # Only the loss: shares of what was found jump, where the answers of hardly trained networks are close.
+    row["held_out_error"] = relative(npu.measures["loss"], cpu.measures["loss"])
+    row["speed"] = cpu.step_seconds / npu.step_seconds if steps > 1 else None
+    row["failure"] = "; ".join(complaints(row, AMP_TOLERANCE if amp else LOSS_TOLERANCE, amp))
+    return row
+
+
+def complaints(row: dict, tolerance: float, amp: bool) -> list[str]:
+    found = []
+    if row["loss_error"] > tolerance:
+        found.append(f"losses differ by {row['loss_error']:.1e}")
+    if not amp and row["held_out_error"] > HELD_OUT_TOLERANCE:
+        found.append(f"held-out losses differ by {row['held_out_error']:.1e}")
+    if row["fallbacks"]:
+        found.append(f"operators ran on the CPU: {', '.join(sorted(row['fallbacks']))}")
+    return found
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.0f}"
+
+
+def line_of(row: dict) -> str:
+    if row["loss_error"] is None:
+        return f"{row['name']:26}{row['failure']}"
+    times = f"{milliseconds(row['cpu']['step_seconds']):>8}{milliseconds(row['npu']['step_seconds']):>8}"
+    speed = "-" if row["speed"] is None else f"{row['speed']:.2f}"
+    return (
+        f"{row['name']:26}{row['loss_error']:>10.1e}{row['held_out_error']:>10.1e}{times}{speed:>7}  {row['failure']}"
+    )
+
+
+HEAD = f"{'network':26}{'loss':>10}{'held out':>10}{'cpu ms':>8}{'npu ms':>8}{'speed':>7}"
+
+
+def markdown(rows: list[dict], steps: int, seconds: float) -> str:
+    """docs/networks.md."""
+    cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
+    text = f"""# The listed networks
+
+Written by `python examples/models/run_all.py --steps {steps} --listed all --write-docs`; do not edit. What it trains
+and how is said in [examples/models](../examples/models/README.md).
+
+Every network was trained {steps} steps in float32 on npu and on the CPU, from the same state, with `NPU_FALLBACK=0` (an
+operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
+losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
+which {HELD_OUT_TOLERANCE:.0e} is allowed. Times are those of the fastest step after the first, in milliseconds; speed
+is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores}
+cores ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
+"""
+    for title, chosen in (
+        ("The 55 networks of the porting guide", [row for row in rows if "guide" in row["listed"]]),
+        ("Networks that only release notes list", [row for row in rows if "guide" not in row["listed"]]),
+    ):
+        if not chosen:
+            continue
+        good = sum(not row["failure"] for row in chosen)
+        text += f"\n## {title}\n{good} of {len(chosen)} agree with the CPU.\n\n"
+        text += "| network | script | parameters | loss | held out | cpu ms | npu ms | speed | |\n"
+        text += "|---|---|---|---|---|---|---|---|---|\n"
+        for row in chosen:
+            text += markdown_row(row)
+    return text
+
+
+def markdown_row(row: dict) -> str:
+    size = f"{row['parameters'] / 1e6:.1f} M" if "parameters" in row else "-"
+    also = ", ".join(where for where in row["listed"] if where != "guide")
+    note = "; ".join(part for part in (also, row["failure"]) if part)
+    first = f"| {row['name']} | `{row['script']} --network {row['network']}` | {size} |"
+    if row["loss_error"] is None:
+        return f"{first} | | | | | {note} |\n"
+    speed = "" if row["speed"] is None else f"{row['speed']:.2f}"
+    times = " | ".join(milliseconds(row[device]["step_seconds"]) for device in ("cpu", "npu"))
+    return f"{first} {row['loss_error']:.0e} | {row['held_out_error']:.0e} | {times} | {speed} | {note} |\n"
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--device", default="npu")
+    parser.add_argument("--batch-size", type=int, help="instead of each network's own")
+    parser.add_argument("--amp", action="store_true", help="float16 where autocast allows it, on both devices")
+    parser.add_argument("--only", action="append", metavar="NAME", help="a network as it is listed; may be repeated")
+    parser.add_argument(
+        "--listed", choices=("guide", "notes", "all"), default="guide", help="which documents' networks"
+    )
+    parser.add_argument("--list", action="store_true", help="only print names and commands")
+    parser.add_argument("--json", action="store_true", help="print rows as JSON instead of the table")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="finished rows, one JSON object a line; read and added to"
+    )
+    parser.add_argument("--write-docs", action="store_true", help=f"write docs/{DOCS.name}")
+    args = parser.parse_args(argv)
+    if args.steps < 1:
+        parser.error("--steps must be at least 1")
+    if args.write_docs and (args.only or args.amp):
+        parser.error("--write-docs writes the whole table, in float32")
+    return args
+
+
+def choose(args: argparse.Namespace) -> list[Network]:
+    networks = read_networks()
+    if args.only:
+        names = {network.name.lower(): network for network in networks}
+        unknown = [name for name in args.only if name.lower() not in names]
+        if unknown:
+            raise SystemExit(f"run_all.py: not listed: {', '.join(unknown)}; the names are in networks.yaml")
+        return [names[name.lower()] for name in args.only]
+    return [n for n in networks if args.listed == "all" or n.in_guide == (args.listed == "guide")]
+
+
+def tasks_of(script: str) -> dict:
+    """The networks that a family's script has."""
+    return importlib.import_module(script.removesuffix(".py")).NETWORKS
+
+
+def read_rows(path: Path | None) -> dict[str, dict]:
+    """Rows of an earlier run, by the network's name."""
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["name"]: row for row in rows}
+
+
+def list_networks(networks: list[Network]) -> int:
+    """Print how each is run; exit status 1 if a script does not have what the list says."""
+    missing = [network.name for network in networks if network.network not in tasks_of(network.script)]
+    for network in networks:
+        print(f"{network.name:26}{network.command:50}{', '.join(network.listed)}")
+    if missing:
+        print(f"without a task: {', '.join(missing)}")
+    return 1 if missing else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    networks = choose(args)
+    if args.list:
+        return list_networks(networks)
+    if not args.json:
+        print(HEAD, flush=True)
+    finished = read_rows(args.rows)
+    rows = []
+    for network in networks:
+        if network.name in finished:
+            row = finished[network.name]
+        else:
+            row = compare(network, args.steps, args.device, args.batch_size, args.amp)
+            if args.rows:
+                with args.rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+        rows.append(row)
+        if not args.json:
+            print(line_of(row), flush=True)
+        gc.collect()
+        torch.npu.empty_cache()
+    seconds = sum(row["seconds"] for row in rows)
+    failures = [row["name"] for row in rows if row["failure"]]
+    if args.json:
+        print(json.dumps(rows))
+    else:
+        print(f"{len(rows)} networks, {len(failures)} failures, {seconds:.0f} s")
+    if args.write_docs:
+        DOCS.write_text(markdown(rows, args.steps, seconds))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
