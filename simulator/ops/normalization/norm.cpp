@@ -165,7 +165,8 @@ void layer_norm(OpContext& c) {
 void layer_norm_grad(OpContext& c) {
   const at::Tensor dy = wide_in(c, 0), x = wide_in(c, 1), mean = wide_in(c, 3), rstd = wide_in(c, 2), dgamma = c.out(1);
   const at::Tensor gamma = wide_in(c, 4);
-  c.place_next_allocation(0);
+  // The first that it allocates is dx. Of halves, what is computed is wider than the output.
+  if (!is_low_precision(c.in_any(1))) c.place_next_allocation(0);
   auto [dx, dg, db] = at::native_layer_norm_backward(dy, x, dgamma.sizes(), mean, rstd, some(gamma), some(gamma),
                                                      {true, gamma.defined(), gamma.defined()});
   c.set_out(0, dx);
