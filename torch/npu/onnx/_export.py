@@ -1,0 +1,287 @@
+r"""What ``torch.onnx.export`` does differently for npu: called by the grafts in ``torch/onnx``.
+
+Note [npu operators in ONNX]
+An operator of the table in ``_custom_operators.py`` becomes one node of CANN's domain. Any other that is composed of
+aten operators is exported as those. With ``dynamo=True`` both are decompositions, the node by way of
+``torch.onnx.ops.symbolic``. The TorchScript exporter would record every operator by its own name, so composed ones are
+taken apart while the model is traced; the others have symbolic functions.
+"""
+
+import contextlib
+import contextvars
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ._custom_operators import DOMAIN, DOMAIN_VERSION, OPERATORS, Operator
+
+_ATC_OPSET = 11  # the one that the guide says ATC takes
+_COMPOSED = torch._C.DispatchKey.CompositeImplicitAutograd
+_only_plain = contextvars.ContextVar("only_plain", default=False)
+
+
+@contextlib.contextmanager
+def plain_operators() -> Iterator[None]:
+    r"""Inside, npu operators that are composed of others are exported as ONNX's own operators, not as CANN's.
+
+    Such a file runs in onnxruntime, too. Operators that are not composed stay CANN's.
+    """
+    token = _only_plain.set(True)
+    try:
+        yield
+    finally:
+        _only_plain.reset(token)
+
+
+def _is_composed(overload: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), _COMPOSED)
+
+
+def _is_cann(overload: torch._ops.OpOverload) -> bool:
+    r"""Whether the operator is written as one of CANN's domain."""
+    name = overload._schema.name.partition("::")[2]
+    return name in OPERATORS and not (_only_plain.get() and _is_composed(overload))
+
+
+# ---- warnings
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _is_on_npu(model: Any, args: Any, kwargs: Any) -> bool:
+    own: list[torch.Tensor] = []
+    if isinstance(model, torch.nn.Module):
+        own += [*model.parameters(), *model.buffers()]
+    return any(tensor.device.type == "npu" for tensor in (*own, *_tensors(args), *_tensors(kwargs)))
+
+
+def warn(model: Any, args: Any, kwargs: Any, opset_version: int | None, dynamo: bool) -> None:
+    r"""Warn of what the guide warns of: a model in training mode, an opset that ATC may not take. For npu models only:
+    where a model on the CPU goes nobody knows."""
+    if not _is_on_npu(model, args, kwargs):
+        return
+    if not dynamo and getattr(model, "training", False):  # the other exporter warns itself
+        warnings.warn(
+            "torch.onnx.export: the model is in training mode. BatchNorm and dropout differ from inference; call "
+            "model.eval() first",
+            UserWarning,
+            stacklevel=3,
+        )
+    if opset_version != _ATC_OPSET:
+        told = "no opset_version is given" if opset_version is None else f"opset_version={opset_version}"
+        warnings.warn(
+            f"torch.onnx.export: {told}. ATC of CANN 5 takes opset {_ATC_OPSET}, later ones up to 18 for most "
+            "operators; `python -m torch.npu.onnx.check FILE` says which nodes CANN documents",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+# ---- both exporters
+
+
+def _split(
+    schema: Any, operator: Operator, arguments: dict[str, Any], is_tensor: Callable[[Any], bool]
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    r"""The inputs, by argument, and the attributes of a call."""
+    names = {argument.name for argument in schema.arguments if is_tensor(argument.type)}
+    inputs = operator.inputs or tuple(argument.name for argument in schema.arguments if argument.name in names)
+    others = {name: value for name, value in arguments.items() if name not in names}
+    # A tensor that has no place among the inputs has to be absent.
+    left_over = {name: arguments[name] for name in names if name not in inputs}
+    attributes = Operator.attributes(operator, schema.name, others)
+    for name, value in left_over.items():
+        Operator(operator.type, require={name: None}).attributes(schema.name, {name: value})
+    for name, (attribute, follows) in operator.computed.items():
+        attributes[attribute] = follows(arguments.get(name))
+    return [(name, arguments.get(name)) for name in inputs], attributes
+
+
+def _is_tensor_type(kind: Any) -> bool:
+    return isinstance(getattr(kind, "getElementType", lambda: kind)(), torch._C.TensorType)
+
+
+# ---- dynamo=True
+
+
+def _by_name(schema: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    told = {argument.name: argument.default_value for argument in schema.arguments}
+    told.update(zip((argument.name for argument in schema.arguments), args, strict=False))
+    return told | kwargs
+
+
+def _node(overload: torch._ops.OpOverload, operator: Operator, *args: Any, **kwargs: Any) -> Any:
+    r"""The decomposition of an npu operator into one ONNX node; shapes and dtypes are those of its fake run."""
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    with disable_proxy_modes_tracing():
+        # The composition itself: the operator would come back here.
+        run = functools.partial(overload._op_dk, _COMPOSED) if _is_composed(overload) else overload
+        results = run(*args, **kwargs)
+    several = isinstance(results, (list, tuple))
+    results = tuple(results) if several else (results,)
+    schema = overload._schema
+    inputs, attributes = _split(schema, operator, _by_name(schema, args, kwargs), _is_tensor_type)
+    tensors = dict(inputs)
+    given = [
+        torch.zeros(0, dtype=tensors[operator.like[name]].dtype if name in operator.like else torch.float32)
+        if tensor is None
+        else tensor
+        for name, tensor in inputs
+    ]
+    made = torch.onnx.ops.symbolic_multi_out(
+        f"{DOMAIN}::{operator.type}",
+        given,
+        attributes,
+        dtypes=[result.dtype for result in results],
+        shapes=[result.shape for result in results],
+        version=DOMAIN_VERSION,
+    )
+    return tuple(made) if several else made[0]
+
+
+def decompositions(registered: Any) -> dict[torch._ops.OpOverload, Callable]:
+    r"""Decompositions of npu operators into nodes of CANN's domain.
+
+    Args:
+        registered: operators that have a translation already, the caller's own among them.
+    """
+    table: dict[torch._ops.OpOverload, Callable] = {}
+    for name, operator in OPERATORS.items():
+        packet = getattr(torch.ops.npu, name, None)
+        for overload in () if packet is None else map(packet.__getattr__, packet.overloads()):
+            if overload not in registered and overload._overloadname != "out" and _is_cann(overload):
+                table[overload] = functools.partial(_node, overload, operator)
+    return table
+
+
+# ---- the TorchScript exporter
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or value.node().mustBeNone()
+
+
+def _constant(schema: Any, argument: Any, value: Any) -> Any:
+    from torch.onnx import symbolic_helper
+
+    if _is_none(value):
+        return None
+    kind = argument.type
+    kind = kind.getElementType() if isinstance(kind, torch._C.OptionalType) else kind
+    if isinstance(kind, torch._C.ListType):
+        description = "is" if isinstance(kind.getElementType(), torch._C.IntType) else "fs"
+    elif isinstance(kind, torch._C.StringType):
+        description = "s"
+    elif isinstance(kind, (torch._C.IntType, torch._C.BoolType)):
+        description = "i"
+    else:
+        description = "f"
+    try:
+        return symbolic_helper._parse_arg(value, description)
+    except RuntimeError as error:
+        raise torch.onnx.errors.SymbolicValueError(
+            f"{schema.name}: {argument.name} has to be a constant to be an attribute in ONNX", value
+        ) from error
+
+
+def _shaped(made: Any, traced: Any, given: Any, source: Any) -> None:
+    r"""Tell the result's shape: what was traced, but a dimension that may differ from call to call stays unknown."""
+    kind = traced.type()
+    if not isinstance(kind, torch._C.TensorType) or kind.sizes() is None:
+        return
+    moving = [tensor for tensor in given if None in (tensor.type().varyingSizes() or [None])]
+    if not moving:
+        made.setType(kind)
+    elif given and source and kind.sizes() == source[0].type().sizes():
+        made.setType(given[0].type().with_dtype(kind.dtype()))
+    else:
+        made.setType(kind.with_sizes([None] * len(kind.sizes())))
+
+
+def _symbolic(name: str, operator: Operator, g: Any, *values: Any) -> Any:
+    schema = torch._C.parse_schema(g.original_node.schema())
+    arguments = {
+        argument.name: (None if _is_none(value) else value)
+        if _is_tensor_type(argument.type)
+        else _constant(schema, argument, value)
+        for argument, value in zip(schema.arguments, values, strict=True)
+    }
+    inputs, attributes = _split(schema, operator, arguments, _is_tensor_type)
+    tensors = dict(inputs)
+    given = []
+    for argument, value in inputs:
+        if value is None:
+            like = tensors.get(operator.like.get(argument, ""))
+            value = g.op("Constant", value_t=torch.zeros(0, dtype=like.type().dtype() if like else torch.float32))
+        given.append(value)
+    suffixed = {}
+    for attribute, value in attributes.items():
+        first = value[0] if isinstance(value, (list, tuple)) else value
+        suffixed[f"{attribute}_{'s' if isinstance(first, str) else 'f' if isinstance(first, float) else 'i'}"] = value
+    traced = list(g.original_node.outputs())
+    made = g.op(f"{DOMAIN}::{operator.type}", *given, outputs=len(traced), **suffixed)
+    for result, was in zip(made if isinstance(made, tuple) else (made,), traced, strict=True):
+        _shaped(result, was, given, [value for value in g.original_node.inputs()])
+    return made
+
+
+class _TakenApart(TorchFunctionMode):
+    r"""Inside, npu operators that are composed of others and not CANN's in ONNX run as those, so that these are traced."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.onnx._internal.torchscript_exporter.registration import registry
+
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.OpOverloadPacket):
+            name, overload = func._qualified_op_name, None
+        elif isinstance(func, torch._ops.OpOverload):
+            name, overload = func._schema.name, func
+        else:
+            return func(*args, **kwargs)
+        if not name.startswith("npu::"):
+            return func(*args, **kwargs)
+        if overload is None:
+            overload = getattr(func, torch._C._jit_resolve_packet(name, *args, **kwargs) or "default")
+        group = registry.get_function_group(name)
+        if _is_composed(overload) and not _is_cann(overload) and (group is None or name in _registered):
+            return overload._op_dk(_COMPOSED, *args, **kwargs)
+        return func(*args, **kwargs)
+
+
+_registered: set[str] = set()
+
+
+def _register() -> None:
+    r"""Give the TorchScript exporter our symbolic functions; one that the caller has registered stays."""
+    from torch.onnx._internal.torchscript_exporter import registration
+
+    for name, operator in OPERATORS.items():
+        qualified = f"npu::{name}"
+        if qualified in _registered or registration.registry.get_function_group(qualified) is not None:
+            continue
+        symbolic = functools.partial(_symbolic, name, operator)
+        registration.custom_onnx_symbolic(qualified, torch.onnx._constants.ONNX_MIN_OPSET)(symbolic)
+        _registered.add(qualified)
+
+
+def torchscript_export(model: Any, args: Any, f: Any, **options: Any) -> None:
+    r"""Upstream's TorchScript exporter, which knows npu operators."""
+    from torch.onnx._internal.torchscript_exporter.utils import export
+
+    _register()
+    with _TakenApart():
+        export(model, args, f, **options)
