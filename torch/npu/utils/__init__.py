@@ -38,6 +38,7 @@ _MODULES = (
     "flops",
     "profiler",
     "serialization",
+    "storage",
     "syncbatchnorm",
 )
 _OF_NPU = frozenset(
