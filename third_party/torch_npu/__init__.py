@@ -19,7 +19,7 @@ _npu_autoload.load()
 from . import _C as _C  # noqa: E402
 from ._format import Format as Format  # noqa: E402
 
-_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("optim", "profiler", "utils")} | {
+_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("onnx", "optim", "profiler", "utils")} | {
     f"{__name__}.npu": "torch.npu"
 }
 

@@ -330,6 +330,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         memory as memory,
         npu_config as npu_config,
         npugraph_ex as npugraph_ex,
+        onnx as onnx,
         optim as optim,
         options as options,
         profiler as profiler,

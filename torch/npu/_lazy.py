@@ -16,6 +16,7 @@ MODULES = (
     "memory",
     "npu_config",
     "npugraph_ex",
+    "onnx",
     "optim",
     "options",
     "profiler",
