@@ -139,7 +139,7 @@ def _check_types(report: NodeReport, node: Any, told: list[str], variadic: bool,
         if not name or name not in scope.types or not told:
             continue
         allowed = (told[min(number, len(told) - 1)] if variadic or number < len(told) else "").split()
-        element = scope.types[name][0].removesuffix("32") if scope.types[name][0] == "float32" else scope.types[name][0]
+        element = scope.types[name][0]
         if not allowed or element in allowed:
             continue
         if element == "float" and "float16" in allowed:
