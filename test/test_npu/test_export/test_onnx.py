@@ -75,8 +75,8 @@ class TestExporters(OnnxCase):
 
     def test_several_inputs_and_results(self):
         class Several(nn.Module):
-            def forward(self, x, pair, scale=2.0):
-                return {"sum": x + pair[0], "product": (x * pair[1] * scale, pair[1].long())}
+            def forward(self, x, pair):
+                return {"sum": x + pair[0], "product": (x * pair[1] * 2.0, pair[1].long())}
 
         args = (torch.randn(2, 3), (torch.randn(2, 3), torch.randn(3)))
         on_npu = torch.utils._pytree.tree_map(lambda t: t.npu(), args)
@@ -115,7 +115,10 @@ class TestExporters(OnnxCase):
 
     def test_a_scripted_and_a_traced_model(self):
         model, x = net(), image()
-        for made in (torch.jit.trace(model, x.npu()), torch.jit.script(model)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # upstream's, of torch.jit
+            both = torch.jit.trace(model, x.npu()), torch.jit.script(model)
+        for made in both:
             self.agrees(export(made, (x.npu(),), dynamo=False, opset=11), model, (x,))
 
     def test_an_exported_program(self):

@@ -162,7 +162,8 @@ def decompositions(registered: Any) -> dict[torch._ops.OpOverload, Callable]:
     table: dict[torch._ops.OpOverload, Callable] = {}
     for name, operator in OPERATORS.items():
         packet = getattr(torch.ops.npu, name, None)
-        for overload in () if packet is None else map(packet.__getattr__, packet.overloads()):
+        for which in () if packet is None else packet.overloads():
+            overload = getattr(packet, which)
             if overload not in registered and overload._overloadname != "out" and _is_cann(overload):
                 table[overload] = functools.partial(_node, overload, operator)
     return table
@@ -203,8 +204,8 @@ def _shaped(made: Any, traced: Any, given: Any, source: Any) -> None:
     kind = traced.type()
     if not isinstance(kind, torch._C.TensorType) or kind.sizes() is None:
         return
-    moving = [tensor for tensor in given if None in (tensor.type().varyingSizes() or [None])]
-    if not moving:
+    known = [value.type().varyingSizes() for value in given]
+    if all(sizes is not None and None not in sizes for sizes in known):
         made.setType(kind)
     elif given and source and kind.sizes() == source[0].type().sizes():
         made.setType(given[0].type().with_dtype(kind.dtype()))
@@ -212,8 +213,22 @@ def _shaped(made: Any, traced: Any, given: Any, source: Any) -> None:
         made.setType(kind.with_sizes([None] * len(kind.sizes())))
 
 
+def _schema_of(name: str, values: tuple) -> Any:
+    r"""The schema of the overload that was called: the graph tells only the operator's name and its arguments."""
+    packet = getattr(torch.ops.npu, name)
+    for which in sorted(packet.overloads(), key="default".__ne__):
+        overload = getattr(packet, which)
+        arguments = overload._schema.arguments
+        tensors = [value for value, argument in zip(values, arguments, strict=False) if _is_tensor_type(argument.type)]
+        if len(arguments) == len(values) and all(
+            _is_none(value) or isinstance(value.type(), torch._C.TensorType) for value in tensors
+        ):
+            return overload._schema
+    raise torch.onnx.errors.OnnxExporterError(f"npu::{name} is called with arguments of none of its overloads")
+
+
 def _symbolic(name: str, operator: Operator, g: Any, *values: Any) -> Any:
-    schema = torch._C.parse_schema(g.original_node.schema())
+    schema = _schema_of(name, values)
     arguments = {
         argument.name: (None if _is_none(value) else value)
         if _is_tensor_type(argument.type)
