@@ -9,13 +9,17 @@ taken apart while the model is traced; the others have symbolic functions.
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
+import math
+import operator as operator_module
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ._custom_operators import DOMAIN, DOMAIN_VERSION, OPERATORS, Operator
 
@@ -45,6 +49,16 @@ def _is_cann(overload: torch._ops.OpOverload) -> bool:
     r"""Whether the operator is written as one of CANN's domain."""
     name = overload._schema.name.partition("::")[2]
     return name in OPERATORS and not (_only_plain.get() and _is_composed(overload))
+
+
+def _npu_overload(func: Any, args: Any, kwargs: Any) -> torch._ops.OpOverload | None:
+    r"""The overload of ``torch.ops.npu`` that a call reaches; None if it is no npu operator's."""
+    if isinstance(func, torch._ops.OpOverload):
+        return func if func.namespace == "npu" else None
+    if not isinstance(func, torch._ops.OpOverloadPacket) or not func._qualified_op_name.startswith("npu::"):
+        return None
+    which = torch._C._jit_resolve_packet(func._qualified_op_name, *args, **kwargs)
+    return getattr(func, which or "default")
 
 
 # ---- warnings
@@ -123,16 +137,8 @@ def _by_name(schema: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]
     return told | kwargs
 
 
-def _node(overload: torch._ops.OpOverload, operator: Operator, *args: Any, **kwargs: Any) -> Any:
-    r"""The decomposition of an npu operator into one ONNX node; shapes and dtypes are those of its fake run."""
-    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-
-    with disable_proxy_modes_tracing():
-        # The composition itself: the operator would come back here.
-        run = functools.partial(overload._op_dk, _COMPOSED) if _is_composed(overload) else overload
-        results = run(*args, **kwargs)
-    several = isinstance(results, (list, tuple))
-    results = tuple(results) if several else (results,)
+def _write(overload: torch._ops.OpOverload, operator: Operator, args: tuple, kwargs: Any, results: tuple) -> list:
+    r"""One ONNX node in the place of a call; `results` tell its shapes, dtypes and devices."""
     schema = overload._schema
     inputs, attributes = _split(schema, operator, _by_name(schema, args, kwargs), _is_tensor_type)
     tensors = dict(inputs)
@@ -150,6 +156,20 @@ def _node(overload: torch._ops.OpOverload, operator: Operator, *args: Any, **kwa
         shapes=[result.shape for result in results],
         version=DOMAIN_VERSION,
     )
+    # Upstream's node is of the CPU; what follows meets tensors of the npu.
+    return [value.to(result.device) for value, result in zip(made, results, strict=True)]
+
+
+def _node(overload: torch._ops.OpOverload, operator: Operator, *args: Any, **kwargs: Any) -> Any:
+    r"""The decomposition of an npu operator into one ONNX node; shapes and dtypes are those of its fake run."""
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    with disable_proxy_modes_tracing():
+        # The composition itself: the operator would come back here.
+        run = functools.partial(overload._op_dk, _COMPOSED) if _is_composed(overload) else overload
+        results = run(*args, **kwargs)
+    several = isinstance(results, (list, tuple))
+    made = _write(overload, operator, args, kwargs, tuple(results) if several else (results,))
     return tuple(made) if several else made[0]
 
 
@@ -167,6 +187,115 @@ def decompositions(registered: Any) -> dict[torch._ops.OpOverload, Callable]:
             if overload not in registered and overload._overloadname != "out" and _is_cann(overload):
                 table[overload] = functools.partial(_node, overload, operator)
     return table
+
+
+_PRIMES = (7, 11, 13, 17, 19, 23)
+
+
+class _Unknown(Exception):
+    r"""The result's shape does not follow from two trials."""
+
+
+@dataclasses.dataclass
+class _Result:
+    r"""What is known of a result."""
+
+    shape: list[Any]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def _symbols(tensors: list[torch.Tensor]) -> dict[Any, torch.SymInt]:
+    r"""The sizes of the tensors that may differ from run to run, by their symbol."""
+    found: dict[Any, torch.SymInt] = {}
+    for size in (size for tensor in tensors for size in tensor.shape if isinstance(size, torch.SymInt)):
+        if not size.node.expr.is_symbol:
+            raise _Unknown
+        found[size.node.expr] = size
+    if len(found) > len(_PRIMES):
+        raise _Unknown
+    return found
+
+
+def _symbolic_results(overload: torch._ops.OpOverload, args: tuple, kwargs: Any) -> tuple[bool, list[_Result]]:
+    r"""Results of a call with sizes that are symbols: of two runs on meta tensors, whose sizes are the traced ones and
+    these times a prime each. The operators' checks would make numbers of the symbols.
+
+    Returns whether there are several, and the results.
+    """
+    from torch.utils import _pytree as pytree
+
+    tensors = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+    symbols = _symbols(tensors)
+    hints = {symbol: size.node.hint for symbol, size in symbols.items()}
+
+    def trial(factors: dict[Any, int]) -> Any:
+        def concrete(size: Any) -> int:
+            return hints[size.node.expr] * factors.get(size.node.expr, 1) if isinstance(size, torch.SymInt) else size
+
+        def meta(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            return torch.empty([concrete(size) for size in value.shape], dtype=value.dtype, device="meta")
+
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            made_args, made_kwargs = pytree.tree_map(meta, (args, kwargs))
+            return overload(*made_args, **made_kwargs)
+
+    first = trial({})
+    primes = dict(zip(symbols, _PRIMES, strict=False))
+    try:
+        second = trial(primes)
+    except (RuntimeError, ValueError, IndexError):
+        # Sizes that have to be equal: those that were when it was traced are taken to be so always.
+        alike = {hint: symbol for symbol, hint in reversed(hints.items())}
+        second = trial({symbol: primes[alike[hint]] for symbol, hint in hints.items()})
+        for symbol, hint in hints.items():
+            if alike[hint] != symbol:
+                torch._check(symbols[symbol] == symbols[alike[hint]])
+        primes = {symbol: primes[symbol] for symbol in alike.values()}
+    several = isinstance(first, (list, tuple))
+    results = []
+    for a, b in zip(first, second, strict=True) if several else ((first, second),):
+        shape: list[Any] = []
+        for one, other in zip(a.shape, b.shape, strict=True):
+            moving = [symbol for symbol, prime in primes.items() if one and other % one == 0 and other // one % prime == 0]
+            product = math.prod(primes[symbol] for symbol in moving)
+            base = math.prod(hints[symbol] for symbol in moving)
+            if one * product != other or one % base:
+                raise _Unknown
+            shape.append(functools.reduce(operator_module.mul, (symbols[symbol] for symbol in moving), one // base))
+        results.append(_Result(shape, a.dtype, tensors[0].device))
+    return several, results
+
+
+class _Nodes(TorchFunctionMode):
+    r"""Inside, a call of an operator of CANN's domain with sizes that are symbols is one ONNX node at once."""
+
+    def __init__(self, theirs: Any):
+        super().__init__()
+        self.theirs = theirs
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        overload = _npu_overload(func, args, kwargs)
+        if overload is not None and overload not in self.theirs and _is_cann(overload):
+            try:
+                sizes = [size for tensor in _tensors((args, kwargs)) for size in tensor.shape]
+                if any(isinstance(size, torch.SymInt) for size in sizes):
+                    several, results = _symbolic_results(overload, args, kwargs)
+                    operator = OPERATORS[overload._schema.name.partition("::")[2]]
+                    made = _write(overload, operator, args, kwargs, tuple(results))
+                    return tuple(made) if several else made[0]
+            except _Unknown:
+                pass
+        return func(*args, **kwargs)
+
+
+def program_export(export: Callable, model: Any, args: Any, f: Any, **options: Any) -> Any:
+    r"""Upstream's exporter of programs, `export`, which knows npu operators."""
+    with _Nodes(options.get("custom_translation_table") or {}):
+        return export(model, args, f, **options)
 
 
 # ---- the TorchScript exporter
@@ -261,18 +390,14 @@ class _TakenApart(TorchFunctionMode):
         from torch.onnx._internal.torchscript_exporter.registration import registry
 
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.OpOverloadPacket):
-            name, overload = func._qualified_op_name, None
-        elif isinstance(func, torch._ops.OpOverload):
-            name, overload = func._schema.name, func
-        else:
-            return func(*args, **kwargs)
-        if not name.startswith("npu::"):
-            return func(*args, **kwargs)
+        overload = _npu_overload(func, args, kwargs)
         if overload is None:
-            overload = getattr(func, torch._C._jit_resolve_packet(name, *args, **kwargs) or "default")
+            return func(*args, **kwargs)
+        name = overload._schema.name
         group = registry.get_function_group(name)
-        if _is_composed(overload) and not _is_cann(overload) and (group is None or name in _registered):
+        # Of a name whose function was unregistered, an empty group is left.
+        theirs = group is not None and bool(group._functions) and name not in _registered
+        if _is_composed(overload) and not _is_cann(overload) and not theirs:
             return overload._op_dk(_COMPOSED, *args, **kwargs)
         return func(*args, **kwargs)
 
@@ -286,7 +411,8 @@ def _register() -> None:
 
     for name, operator in OPERATORS.items():
         qualified = f"npu::{name}"
-        if qualified in _registered or registration.registry.get_function_group(qualified) is not None:
+        group = registration.registry.get_function_group(qualified)
+        if qualified in _registered or (group is not None and group._functions):
             continue
         symbolic = functools.partial(_symbolic, name, operator)
         registration.custom_onnx_symbolic(qualified, torch.onnx._constants.ONNX_MIN_OPSET)(symbolic)
