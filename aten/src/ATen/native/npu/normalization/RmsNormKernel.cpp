@@ -12,7 +12,7 @@ namespace {
 DimVector normalised_dims(const char* name, const Tensor& self, const Tensor& gamma) {
   check_floating(name, self);
   const int64_t rank = gamma.dim();
-  TORCH_CHECK(rank >= 1 && rank <= self.dim() && self.sizes().slice(self.dim() - rank) == gamma.sizes(), name,
+  TORCH_CHECK(rank >= 1 && rank <= self.dim() && self.sym_sizes().slice(self.dim() - rank) == gamma.sym_sizes(), name,
               ": gamma must have the shape of the last dimensions of self, but self is ", self.sizes(),
               " and gamma is ", gamma.sizes());
   DimVector dims(rank);
@@ -21,7 +21,7 @@ DimVector normalised_dims(const char* name, const Tensor& self, const Tensor& ga
 }
 
 void check_alike(const char* name, const Tensor& first, const Tensor& second) {
-  TORCH_CHECK(first.sizes() == second.sizes(), name, ": the two summands must have one shape, but are ", first.sizes(),
+  TORCH_CHECK(first.sym_sizes() == second.sym_sizes(), name, ": the two summands must have one shape, but are ", first.sizes(),
               " and ", second.sizes());
 }
 
@@ -39,10 +39,12 @@ GroupNorm group_norm_of(const char* name, const Tensor& input, const std::option
                 ": weight and bias must have one dimension of ", input.size(1), " elements");
   }
   const ScalarType wide = wide_type(input);
-  const Tensor x = input.to(wide).reshape({input.size(0), groups, -1});
+  const Tensor x = input.numel() == 0 ? input.to(wide).reshape({input.size(0), groups, 0})
+                                      : input.to(wide).reshape({-1, groups, input.numel() / input.size(0) / groups});
   const auto [variance, mean] = at::var_mean(x, IntArrayRef{2}, /*correction=*/Scalar(0), /*keepdim=*/true);
   const Tensor rstd = (variance + eps).rsqrt();
-  Tensor y = ((x - mean) * rstd).view(input.sizes());
+  // As the input's, not as its numbers: what is traced holds for other sizes, too.
+  Tensor y = ((x - mean) * rstd).view_as(input);
   DimVector shape(input.dim(), 1);
   shape[1] = input.size(1);
   if (given(weight)) y = y * weight->to(wide).view(shape);
@@ -95,7 +97,7 @@ std::tuple<Tensor, Tensor, Tensor> npu_deep_norm(const Tensor& x, const Tensor& 
                                                  const Tensor& gamma, double alpha, double epsilon) {
   check_alike("npu_deep_norm", x, gx);
   const DimVector dims = normalised_dims("npu_deep_norm", x, gamma);
-  TORCH_CHECK(beta.sizes() == gamma.sizes(), "npu_deep_norm: beta must have the shape of gamma, ", gamma.sizes(),
+  TORCH_CHECK(beta.sym_sizes() == gamma.sym_sizes(), "npu_deep_norm: beta must have the shape of gamma, ", gamma.sizes(),
               ", but is ", beta.sizes());
   const ScalarType wide = wide_type(x);
   const Tensor sum = x.to(wide) * alpha + gx.to(wide);
