@@ -26,9 +26,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int64,
 
 def weights(device="npu:0"):
     torch.manual_seed(1)
-    return {
-        str(dtype).removeprefix("torch."): (torch.randn(3, 4) * 4).to(dtype).to(device) for dtype in DTYPES
-    }
+    return {str(dtype).removeprefix("torch."): (torch.randn(3, 4) * 4).to(dtype).to(device) for dtype in DTYPES}
 
 
 @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "needs safetensors")
@@ -116,7 +114,12 @@ class TestPlugin(TestCase):
         state["view"] = state["weight"].t()
         for form in (2, 29, True):
             for weights_only in (True, False):
-                for target, expected in ((None, "npu:0"), ("cpu", "cpu"), ("npu:1", "npu:1"), ({"cpu": "npu:1"}, "npu:1")):
+                for target, expected in (
+                    (None, "npu:0"),
+                    ("cpu", "cpu"),
+                    ("npu:1", "npu:1"),
+                    ({"cpu": "npu:1"}, "npu:1"),
+                ):
                     with self.subTest(form=form, weights_only=weights_only, target=target):
                         file = file_of_the_plugin(state, form)
                         loaded = torch.load(file, map_location=target, weights_only=weights_only)

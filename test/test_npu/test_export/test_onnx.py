@@ -9,10 +9,10 @@ from collections import OrderedDict
 
 from common_utils import run_tests
 from onnx_case import OnnxCase, export, needs_onnx, opset_of, run
+from torch.nn import functional as F
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class Net(nn.Module):

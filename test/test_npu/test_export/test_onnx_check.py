@@ -92,9 +92,7 @@ class TestVerdicts(TestCase):
         inputs = {"x": ("FLOAT16", [1, 4, 8, 8]), "w": ("FLOAT16", [4, 2, 3, 3])}
         report = self.one([node("Conv", ["x", "w"], kernel_shape=[3, 3], group=2, strides=[64, 1])], inputs)
         self.assertEqual(report.verdict, "undocumented")
-        self.assertEqual(
-            sorted(report.reasons), ["group = 2, documented: [1]", "strides has 64, documented: 1 to 63"]
-        )
+        self.assertEqual(sorted(report.reasons), ["group = 2, documented: [1]", "strides has 64, documented: 1 to 63"])
         pool = {"x": ("FLOAT16", [1, 4, 8, 8])}
         report = self.one([node("AveragePool", ["x"], kernel_shape=[2, 2], count_include_pad=1)], pool)
         self.assertEqual(report.reasons, ["count_include_pad is not supported"])

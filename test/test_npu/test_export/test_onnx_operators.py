@@ -283,6 +283,8 @@ PLAIN = ("npu_fast_gelu", "npu_geglu", "npu_group_norm_silu", "npu_mish", "npu_r
 EXPORTERS = ((False, 11), (True, 18))
 # What the TorchScript exporter first writes at a later opset.
 OPSETS = {"npu_interleave_rope": 18}
+# Whose results the TorchScript exporter writes with a size that it calls unknown, whatever it is told.
+UNKNOWN = {("npu_nms_v4", False)}
 # A default run takes every sixth operator through the slower exporter, NPU_SLOW_TESTS=1 all.
 DYNAMO_SHARE = 1 if SLOW else 6
 
@@ -324,8 +326,9 @@ class TestCannNodes(OnnxCase):
                     for value, tensor in zip(
                         inferred.graph.output, torch.utils._pytree.tree_leaves(eager), strict=True
                     ):
-                        (dim,) = value.type.tensor_type.shape.dim
-                        self.assertEqual(dim.dim_value, tensor.numel(), name)
+                        if (name, dynamo) not in UNKNOWN:
+                            (dim,) = value.type.tensor_type.shape.dim
+                            self.assertEqual(dim.dim_value, tensor.numel(), name)
 
     def test_values_of_the_nodes_are_typed(self):
         import onnx

@@ -6,10 +6,10 @@ import tempfile
 import warnings
 
 from common_utils import TestCase, run_tests
-from torch import nn
 from torch.nn import functional as F
 
 import torch
+from torch import nn
 
 
 class Net(nn.Module):

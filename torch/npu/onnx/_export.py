@@ -17,9 +17,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+import torch
 
 from ._custom_operators import DOMAIN, DOMAIN_VERSION, OPERATORS, Operator
 
@@ -259,7 +260,8 @@ def _symbolic_results(overload: torch._ops.OpOverload, args: tuple, kwargs: Any)
     for a, b in zip(first, second, strict=True) if several else ((first, second),):
         shape: list[Any] = []
         for one, other in zip(a.shape, b.shape, strict=True):
-            moving = [symbol for symbol, prime in primes.items() if one and other % one == 0 and other // one % prime == 0]
+            ratio = other // one if one and other % one == 0 else 1
+            moving = [symbol for symbol, prime in primes.items() if ratio % prime == 0]
             product = math.prod(primes[symbol] for symbol in moving)
             base = math.prod(hints[symbol] for symbol in moving)
             if one * product != other or one % base:
@@ -384,7 +386,7 @@ def _symbolic(name: str, operator: Operator, g: Any, *values: Any) -> Any:
 
 
 class _TakenApart(TorchFunctionMode):
-    r"""Inside, npu operators that are composed of others and not CANN's in ONNX run as those, so that these are traced."""
+    r"""Inside, npu operators that are composed, and not CANN's in ONNX, run as what they are composed of, which is traced."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         from torch.onnx._internal.torchscript_exporter.registration import registry

@@ -2,8 +2,8 @@ r"""Says for each node of an ONNX file whether CANN documents it, before ATC doe
 
     python -m torch.npu.onnx.check resnet50.onnx
 
-What is documented stands, with its sources, in ``cann_operators.yaml``. Nothing of CANN is needed. It needs the packages
-``onnx`` and ``pyyaml``.
+What is documented stands, with its sources, in ``cann_operators.yaml``. It needs the packages ``onnx`` and ``pyyaml``,
+nothing of CANN.
 """
 
 import argparse
@@ -273,7 +273,8 @@ def check(model: Any) -> list[NodeReport]:
 def _print(reports: list[NodeReport], everything: bool) -> None:
     for report in reports:
         if everything or report.verdict != DOCUMENTED:
-            print(f"{report.verdict:12}  {report.operator}  {report.name}: {'; '.join(report.reasons) or report.source}")
+            why = "; ".join(report.reasons) or report.source
+            print(f"{report.verdict:12}  {report.operator}  {report.name}: {why}")
     notes = {(report.operator, report.note) for report in reports if report.note}
     for operator, note in sorted(notes):
         print(f"note          {operator}: {note}")

@@ -21,8 +21,8 @@ DimVector normalised_dims(const char* name, const Tensor& self, const Tensor& ga
 }
 
 void check_alike(const char* name, const Tensor& first, const Tensor& second) {
-  TORCH_CHECK(first.sym_sizes() == second.sym_sizes(), name, ": the two summands must have one shape, but are ", first.sizes(),
-              " and ", second.sizes());
+  TORCH_CHECK(first.sym_sizes() == second.sym_sizes(), name, ": the two summands must have one shape, but are ",
+              first.sizes(), " and ", second.sizes());
 }
 
 struct GroupNorm {
@@ -97,8 +97,8 @@ std::tuple<Tensor, Tensor, Tensor> npu_deep_norm(const Tensor& x, const Tensor& 
                                                  const Tensor& gamma, double alpha, double epsilon) {
   check_alike("npu_deep_norm", x, gx);
   const DimVector dims = normalised_dims("npu_deep_norm", x, gamma);
-  TORCH_CHECK(beta.sym_sizes() == gamma.sym_sizes(), "npu_deep_norm: beta must have the shape of gamma, ", gamma.sizes(),
-              ", but is ", beta.sizes());
+  TORCH_CHECK(beta.sym_sizes() == gamma.sym_sizes(), "npu_deep_norm: beta must have the shape of gamma, ",
+              gamma.sizes(), ", but is ", beta.sizes());
   const ScalarType wide = wide_type(x);
   const Tensor sum = x.to(wide) * alpha + gx.to(wide);
   const auto [variance, mean] = at::var_mean(sum, dims, /*correction=*/Scalar(0), /*keepdim=*/true);
