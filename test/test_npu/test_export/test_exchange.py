@@ -108,18 +108,17 @@ def file_of_the_plugin(state, form=2):
     return file
 
 
+# map_location, and where the tensors are then.
+PLACES = ((None, "npu:0"), ("cpu", "cpu"), ("npu:1", "npu:1"), ({"cpu": "npu:1"}, "npu:1"))
+
+
 class TestPlugin(TestCase):
     def test_its_files_load(self):
         state = {"weight": torch.randn(2, 3), "step": torch.tensor([3])}
         state["view"] = state["weight"].t()
         for form in (2, 29, True):
             for weights_only in (True, False):
-                for target, expected in (
-                    (None, "npu:0"),
-                    ("cpu", "cpu"),
-                    ("npu:1", "npu:1"),
-                    ({"cpu": "npu:1"}, "npu:1"),
-                ):
+                for target, expected in PLACES:
                     with self.subTest(form=form, weights_only=weights_only, target=target):
                         file = file_of_the_plugin(state, form)
                         loaded = torch.load(file, map_location=target, weights_only=weights_only)

@@ -207,7 +207,7 @@ class TestTable(TestCase):
         import onnx
 
         known = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain}
-        kinds = {name.lower() for name in onnx.TensorProto.DataType.keys()}
+        kinds = {name.lower() for name, _ in onnx.TensorProto.DataType.items()}
         for name, entry in checker.table()["operators"].items():
             self.assertIn(name, known)
             for types in entry.get("types", []):

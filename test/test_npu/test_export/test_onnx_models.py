@@ -1,4 +1,4 @@
-"""Networks of torchvision and transformers, small and with random weights: onnxruntime gives the numbers that npu gives.
+"""Small networks of torchvision and transformers with random weights: onnxruntime gives the numbers that npu gives.
 
 A default run takes three of them, NPU_SLOW_TESTS=1 all.
 """

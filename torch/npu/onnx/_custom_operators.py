@@ -1,5 +1,5 @@
-r"""How operators of ``torch.ops.npu`` are written as operators of CANN's ONNX domain: names, inputs and attributes as the
-plug-in for PyTorch writes them and CANN's parser reads them (``npu::1::NPURmsNorm``).
+r"""How operators of ``torch.ops.npu`` are written as operators of CANN's ONNX domain: names, inputs and attributes as
+the plug-in for PyTorch writes them and CANN's parser reads them (``npu::1::NPURmsNorm``).
 
 Tensor arguments are inputs in the order of the operator's schema, all others attributes of the same name. What differs
 stands in the table.
@@ -95,8 +95,8 @@ class Operator:
             if argument in self.require:
                 if value != self.require[argument]:
                     raise NotInCANN(
-                        f"{name} with {argument}={value!r} is no operator of CANN's ONNX domain: {self.type} stands for "
-                        f"{argument}={self.require[argument]!r}"
+                        f"{name} with {argument}={value!r} is no operator of CANN's ONNX domain: {self.type} stands "
+                        f"for {argument}={self.require[argument]!r}"
                     )
                 continue
             if argument in self.kinds:

@@ -381,7 +381,7 @@ def _symbolic(name: str, operator: Operator, g: Any, *values: Any) -> Any:
     traced = list(g.original_node.outputs())
     made = g.op(f"{DOMAIN}::{operator.type}", *given, outputs=len(traced), **suffixed)
     for result, was in zip(made if isinstance(made, tuple) else (made,), traced, strict=True):
-        _shaped(result, was, given, [value for value in g.original_node.inputs()])
+        _shaped(result, was, given, list(g.original_node.inputs()))
     return made
 
 
