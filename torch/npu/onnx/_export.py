@@ -386,7 +386,7 @@ def _symbolic(name: str, operator: Operator, g: Any, *values: Any) -> Any:
 
 
 class _TakenApart(TorchFunctionMode):
-    r"""Inside, npu operators that are composed, and not CANN's in ONNX, run as what they are composed of, which is traced."""
+    r"""Inside, composed npu operators that are not CANN's in ONNX run as what they are made of, which is traced."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         from torch.onnx._internal.torchscript_exporter.registration import registry
