@@ -150,7 +150,7 @@ class TestModels(OnnxCase):
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.running_mean.normal_(0, 0.1)
                 module.running_var.uniform_(0.5, 1.5)
-        return model.npu(), inputs(), guide
+        return model.npu().requires_grad_(False), inputs(), guide
 
     def check(self, name):
         model, args, guide = self.model(name)

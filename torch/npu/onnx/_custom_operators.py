@@ -62,7 +62,8 @@ class Operator:
 
     Attributes:
         type: its name there.
-        inputs: names of arguments that are inputs, in order; default: the Tensor arguments in the schema's order.
+        inputs: names of arguments that are inputs, in order, `a|b` where overloads name one differently; default: the
+            Tensor arguments in the schema's order.
         rename: argument -> the attribute's name, where they differ.
         kinds: argument -> what makes the attribute of it (int, float, or one that raises NotInCANN).
         require: argument -> the one value it may have, since no attribute tells it.
@@ -153,8 +154,10 @@ OPERATORS: dict[str, Operator] = {
     "npu_ifmr": _plain("NPUIfmr"),
     "npu_indexing": _plain("NPUIndexing", begin="begins", end="ends"),
     "npu_iou": _plain("NPUIou"),
-    "npu_lstm": Operator("NPULstm", require={"train": False}, constants={"train": 0}),
-    "npu_lstm_cell": Operator("NPULstmCell", inputs=("input", "w_ih", "w_hh", "h", "c", "bias", "b_hh")),
+    "npu_lstm": Operator(
+        "NPULstm", rename={"flag_seq": "flagSeq"}, require={"train": False}, constants={"train": 0}
+    ),
+    "npu_lstm_cell": Operator("NPULstmCell", inputs=("input", "w_ih", "w_hh", "h", "c", "bias|b_ih", "b_hh")),
     "npu_masked_fill_range": _plain("NPUMaskedFillRange"),
     "npu_mish": _plain("NPUMish"),
     "npu_moe_finalize_routing": Operator("NPUMoeFinalizeRouting", require={"drop_pad_mode": 0}, drop=("k",)),

@@ -113,7 +113,10 @@ def _split(
 ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     r"""The inputs, by argument, and the attributes of a call."""
     names = {argument.name for argument in schema.arguments if is_tensor(argument.type)}
-    inputs = operator.inputs or tuple(argument.name for argument in schema.arguments if argument.name in names)
+    inputs = [argument.name for argument in schema.arguments if argument.name in names]
+    if operator.inputs:
+        ways = [name.split("|") for name in operator.inputs]
+        inputs = [next((one for one in way if one in names), way[0]) for way in ways]
     others = {name: value for name, value in arguments.items() if name not in names}
     # A tensor that has no place among the inputs has to be absent.
     left_over = {name: arguments[name] for name in names if name not in inputs}
