@@ -3,9 +3,13 @@
 import importlib.util
 import logging
 import os
+import sys
 import tempfile
 import unittest
 import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from common_utils import TestCase

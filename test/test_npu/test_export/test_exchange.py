@@ -13,6 +13,9 @@ import tempfile
 import unittest
 import warnings
 import zipfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch.distributed.checkpoint as dcp
 from common_utils import TestCase, run_tests

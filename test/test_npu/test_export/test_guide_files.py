@@ -3,9 +3,13 @@
 import io
 import os
 import pickle
+import sys
 import tempfile
 import warnings
 from collections import OrderedDict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import TestCase, run_tests
 

@@ -2,10 +2,14 @@
 
 import importlib.util
 import os
+import sys
 import tempfile
 import unittest
 import warnings
 from collections import OrderedDict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import run_tests
 from onnx_case import OnnxCase, export, needs_onnx, opset_of, run
@@ -45,7 +49,7 @@ class TestExporters(OnnxCase):
         import onnx
 
         model, x = net(), image()
-        for dynamo, opset in ((False, 11), (False, 18), (True, 18), (True, 20)):
+        for dynamo, opset in ((False, 11), (False, 18), (True, 18)):
             with self.subTest(dynamo=dynamo, opset=opset):
                 proto = export(model, (x.npu(),), dynamo=dynamo, opset=opset)
                 onnx.checker.check_model(proto, full_check=True)
@@ -95,9 +99,8 @@ class TestExporters(OnnxCase):
         model, x = net(), image()
         expected = model(x.npu())
         model.conv.weight.data = model.conv.weight.data.npu_format_cast(4)
-        for dynamo in (True, False):
-            (result,) = run(export(model, (x.npu(),), dynamo=dynamo, opset=18), (x,))
-            self.assertEqual(result, expected.detach().cpu().numpy(), prec=1e-4)
+        (result,) = run(export(model, (x.npu(),), dynamo=False, opset=11), (x,))
+        self.assertEqual(result, expected.detach().cpu().numpy(), prec=1e-4)
 
     def test_recurrent_and_embedding_layers(self):
         class Tagger(nn.Module):

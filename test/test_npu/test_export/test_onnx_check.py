@@ -7,6 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import TestCase, run_tests
 from onnx_case import needs_onnx

@@ -6,10 +6,14 @@ A default run takes three of them, NPU_SLOW_TESTS=1 all.
 import functools
 import importlib.util
 import os
+import sys
 import unittest
+from pathlib import Path
 
 # Before transformers is imported: it asks the network for nothing, and says little.
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import run_tests
 from onnx_case import SLOW, OnnxCase, export, needs_onnx

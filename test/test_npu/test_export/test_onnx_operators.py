@@ -1,7 +1,10 @@
 """npu operators in ONNX files: CANN's own nodes with their attributes and shapes, ONNX's where they are composed."""
 
+import sys
 import warnings
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import run_tests
 from onnx_case import SLOW, OnnxCase, export, needs_onnx
@@ -249,8 +252,13 @@ CANN = {
     "npu_grid_assign_positive": (
         lambda a, o, f, m, i, g, j: npu.npu_grid_assign_positive(a, o, f, m, i, g, j, 8, 0.6, 0.1, True),
         lambda: (
-            torch.zeros(10), torch.rand(8, 10), torch.ones(10, dtype=torch.uint8), torch.rand(10),
-            torch.zeros(10, dtype=torch.int32), torch.rand(8), torch.zeros(8, dtype=torch.int32),
+            torch.zeros(10),
+            torch.rand(8, 10),
+            torch.ones(10, dtype=torch.uint8),
+            torch.rand(10),
+            torch.zeros(10, dtype=torch.int32),
+            torch.rand(8),
+            torch.zeros(8, dtype=torch.int32),
         ),
         "NPUGridAssignPositive",
         {"num_gts": 8, "pos_iou_thr": 0.6, "gt_max_assign_all": 1},
@@ -258,7 +266,12 @@ CANN = {
     "npu_gru": (
         lambda x, h, wi, wh, bi, bh, n: npu.npu_gru(x, h, wi, wh, bi, bh, n, True, 1, 0.0, False, False, False),
         lambda: (
-            rand(5, 3, 4), rand(1, 3, 6), rand(4, 18), rand(6, 18), rand(18), rand(18),
+            rand(5, 3, 4),
+            rand(1, 3, 6),
+            rand(4, 18),
+            rand(6, 18),
+            rand(18),
+            rand(18),
             torch.full((3,), 5, dtype=torch.int32),
         ),
         "NPUGru",
@@ -285,7 +298,9 @@ CANN = {
     "npu_moe_finalize_routing": (
         lambda x, s, p, e: npu.npu_moe_finalize_routing(x, None, None, None, s, p, e),
         lambda: (
-            rand(6, 4), torch.rand(3, 2), torch.arange(6, dtype=torch.int32),
+            rand(6, 4),
+            torch.rand(3, 2),
+            torch.arange(6, dtype=torch.int32),
             torch.zeros(3, 2, dtype=torch.int32),
         ),
         "NPUMoeFinalizeRouting",
@@ -295,8 +310,13 @@ CANN = {
         lambda q, k, v, wq, wk, wv, m, wo, bits: npu.npu_multi_head_attention(
             q, k, v, wq, wk, wv, m, wo, None, None, None, None, bits, 2, 16, 16, 16, 0.0, True
         )[0],
-        lambda: (*(rand(16, 32, seed=i) for i in range(3)), *(rand(32, 32, seed=i) for i in range(3)),
-                 torch.zeros(1, 2, 16, 16), rand(32, 32), torch.zeros(0, dtype=torch.uint8)),
+        lambda: (
+            *(rand(16, 32, seed=i) for i in range(3)),
+            *(rand(32, 32, seed=i) for i in range(3)),
+            torch.zeros(1, 2, 16, 16),
+            rand(32, 32),
+            torch.zeros(0, dtype=torch.uint8),
+        ),
         "NPUMultiHeadAttention",
         {"attn_head_num": 2, "attn_dim_per_head": 16, "src_len": 16, "dropout_prob": 0.0, "softmax_use_float": 1},
     ),
@@ -389,8 +409,8 @@ EXPORTERS = ((False, 11), (True, 18))
 OPSETS = {"npu_interleave_rope": 18}
 # Whose results the TorchScript exporter writes with a size that it calls unknown, whatever it is told.
 UNKNOWN = {("npu_nms_v4", False)}
-# A default run takes every sixth operator through the slower exporter, NPU_SLOW_TESTS=1 all.
-DYNAMO_SHARE = 1 if SLOW else 6
+# A default run takes every twelfth operator through the slower exporter, NPU_SLOW_TESTS=1 all.
+DYNAMO_SHARE = 1 if SLOW else 12
 
 
 def on_npu(args):

@@ -2,8 +2,12 @@
 
 import io
 import os
+import sys
 import tempfile
 import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common_utils import TestCase, run_tests
 from torch.nn import functional as F

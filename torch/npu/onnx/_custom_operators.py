@@ -154,9 +154,7 @@ OPERATORS: dict[str, Operator] = {
     "npu_ifmr": _plain("NPUIfmr"),
     "npu_indexing": _plain("NPUIndexing", begin="begins", end="ends"),
     "npu_iou": _plain("NPUIou"),
-    "npu_lstm": Operator(
-        "NPULstm", rename={"flag_seq": "flagSeq"}, require={"train": False}, constants={"train": 0}
-    ),
+    "npu_lstm": Operator("NPULstm", rename={"flag_seq": "flagSeq"}, require={"train": False}, constants={"train": 0}),
     "npu_lstm_cell": Operator("NPULstmCell", inputs=("input", "w_ih", "w_hh", "h", "c", "bias|b_ih", "b_hh")),
     "npu_masked_fill_range": _plain("NPUMaskedFillRange"),
     "npu_mish": _plain("NPUMish"),

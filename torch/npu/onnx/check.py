@@ -135,6 +135,7 @@ def _check_attributes(report: NodeReport, attributes: dict[str, Any], rules: dic
 
 
 def _check_types(report: NodeReport, node: Any, told: list[str], variadic: bool, scope: _Scope) -> None:
+    narrower = []
     for number, name in enumerate(node.input):
         if not name or name not in scope.types or not told:
             continue
@@ -143,10 +144,13 @@ def _check_types(report: NodeReport, node: Any, told: list[str], variadic: bool,
         if not allowed or element in allowed:
             continue
         if element == "float" and "float16" in allowed:
-            # ATC computes in float16 unless it is told to keep the file's types.
-            report.against(UNKNOWN, f"input {number} is float, documented: float16; --precision_mode decides")
+            narrower.append(str(number))
         else:
             report.against(UNDOCUMENTED, f"input {number} is {element}, documented: {', '.join(allowed)}")
+    if narrower:
+        # ATC may compute in float16 what the file has in float.
+        which = f"inputs {', '.join(narrower)} are" if len(narrower) > 1 else f"input {narrower[0]} is"
+        report.against(UNKNOWN, f"{which} float, documented: float16; ATC's --precision_mode decides")
 
 
 def _check_shape(report: NodeReport, node: Any, entry: dict, scope: _Scope) -> None:
