@@ -105,7 +105,7 @@ def file_of_the_plugin(state, form=2):
         archive.writestr("archive/data.pkl", code)
         archive.writestr("archive/byteorder", sys.byteorder)
         for key, storage in storages.items():
-            archive.writestr(f"archive/data/{key}", bytes(storage.untyped()))
+            archive.writestr(f"archive/data/{key}", bytes(storage._untyped_storage))
         archive.writestr("archive/version", "3\n")
     file.seek(0)
     return file

@@ -510,7 +510,7 @@ class TestCannNodes(OnnxCase):
             self.assertIn(dims, expected)
 
     def test_absent_inputs_have_their_places(self):
-        for dynamo, opset in EXPORTERS:
+        for dynamo, opset in EXPORTERS[: 2 if SLOW else 1]:
             _, node, _, _ = self.node("npu_group_norm_silu", dynamo, opset)
             self.assertEqual(len(node.input), 3)
             self.assertTrue(all(node.input))
@@ -535,9 +535,10 @@ class TestCannNodes(OnnxCase):
 
     def test_methods_and_functions_of_torch(self):
         for call in (lambda x: x.npu_mish(), lambda x: torch.npu_mish(x), lambda x: npu.npu_mish.default(x)):
-            for dynamo, opset in EXPORTERS:
-                proto = export(Call(call), on_npu((rand(3),)), dynamo=dynamo, opset=opset)
-                self.assertEqual([node.op_type for node in proto.graph.node], ["NPUMish"])
+            proto = export(Call(call), on_npu((rand(3),)), dynamo=False, opset=11)
+            self.assertEqual([node.op_type for node in proto.graph.node], ["NPUMish"])
+        proto = export(Call(call), on_npu((rand(3),)), dynamo=True, opset=18)
+        self.assertEqual([node.op_type for node in proto.graph.node], ["NPUMish"])
 
     def test_the_caller_s_own_translation_comes_first(self):
         import onnxscript
@@ -619,6 +620,11 @@ class TestTable(OnnxCase):
         text = guide.read_text(encoding="utf-8")
         for name, operator in OPERATORS.items():
             self.assertIn(f"`{name}` {operator.type}", text)
+
+    def test_the_plug_in_s_name_of_the_package(self):
+        import torch_npu.onnx
+
+        self.assertIs(torch_npu.onnx, torch.npu.onnx)
 
     def test_nothing_is_loaded_or_changed_by_the_import(self):
         with warnings.catch_warnings():

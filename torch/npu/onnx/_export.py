@@ -80,6 +80,8 @@ def _is_on_npu(model: Any, args: Any, kwargs: Any) -> bool:
     own: list[torch.Tensor] = []
     if isinstance(model, torch.nn.Module):
         own += [*model.parameters(), *model.buffers()]
+    elif isinstance(model, torch.export.ExportedProgram):
+        own += model.state_dict.values()
     return any(tensor.device.type == "npu" for tensor in (*own, *_tensors(args), *_tensors(kwargs)))
 
 
@@ -299,6 +301,8 @@ class _Nodes(TorchFunctionMode):
 
 def program_export(export: Callable, model: Any, args: Any, f: Any, **options: Any) -> Any:
     r"""Upstream's exporter of programs, `export`, which knows npu operators."""
+    if not _is_on_npu(model, args, options.get("kwargs")):
+        return export(model, args, f, **options)
     with _Nodes(options.get("custom_translation_table") or {}):
         return export(model, args, f, **options)
 
