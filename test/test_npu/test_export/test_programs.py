@@ -92,6 +92,18 @@ class TestExport(TestCase):
         program = self.saved(torch.export.export(Norm(), (x, w)))
         self.assertEqual(program.module()(x, w), Norm()(x, w), prec=1e-5)
 
+    def test_sizes_of_npu_operators_stay_symbols(self):
+        class Block(nn.Module):
+            def forward(self, x, w):
+                y, _, total = torch.npu_add_rms_norm(x, x, w)
+                return torch.npu_swiglu(y) + torch.npu_geglu(total)[0] + torch.npu_gelu_mul(y)
+
+        x, w = torch.randn(3, 8).npu(), torch.rand(8).npu()
+        program = torch.export.export(Block(), (x, w), dynamic_shapes=({0: torch.export.Dim("batch")}, None))
+        for batch in (2, 5):
+            x = torch.randn(batch, 8).npu()
+            self.assertEqual(program.module()(x, w), Block()(x, w), prec=1e-6)
+
     def test_training_program(self):
         model = net().train()
         program = torch.export.export(model, (image(),)).module()

@@ -214,7 +214,8 @@ class _Result:
 def _symbols(tensors: list[torch.Tensor]) -> dict[Any, torch.SymInt]:
     r"""The sizes of the tensors that may differ from run to run, by their symbol."""
     found: dict[Any, torch.SymInt] = {}
-    for size in (size for tensor in tensors for size in tensor.shape if isinstance(size, torch.SymInt)):
+    sizes: list[Any] = [size for tensor in tensors for size in tensor.shape if isinstance(size, torch.SymInt)]
+    for size in sizes:
         if not size.node.expr.is_symbol:
             raise _Unknown
         found[size.node.expr] = size
@@ -321,6 +322,7 @@ def _constant(schema: Any, argument: Any, value: Any) -> Any:
         return None
     kind = argument.type
     kind = kind.getElementType() if isinstance(kind, torch._C.OptionalType) else kind
+    description: Any
     if isinstance(kind, torch._C.ListType):
         description = "is" if isinstance(kind.getElementType(), torch._C.IntType) else "fs"
     elif isinstance(kind, torch._C.StringType):
@@ -340,15 +342,18 @@ def _constant(schema: Any, argument: Any, value: Any) -> Any:
 def _shaped(made: Any, traced: Any, given: Any, source: Any) -> None:
     r"""Tell the result's shape: what was traced, but a dimension that may differ from call to call stays unknown."""
     kind = traced.type()
-    if not isinstance(kind, torch._C.TensorType) or kind.sizes() is None:
+    if not isinstance(kind, torch._C.TensorType):
+        return
+    sizes = kind.sizes()
+    if sizes is None:
         return
     known = [value.type().varyingSizes() for value in given]
-    if all(sizes is not None and None not in sizes for sizes in known):
+    if all(told is not None and None not in told for told in known):
         made.setType(kind)
-    elif given and source and kind.sizes() == source[0].type().sizes():
+    elif given and source and sizes == source[0].type().sizes():
         made.setType(given[0].type().with_dtype(kind.dtype()))
     else:
-        made.setType(kind.with_sizes([None] * len(kind.sizes())))
+        made.setType(kind.with_sizes([None] * len(sizes)))
 
 
 def _schema_of(name: str, values: tuple) -> Any:

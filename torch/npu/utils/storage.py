@@ -28,7 +28,7 @@ def _rebuild_npu_tensor(
     tensor.set_(storage, storage_offset, size, stride)
     if tensor.device.type == "cpu" and getattr(torch.serialization._serialization_tls, "plugin_to_npu", False):
         # Plain memory stands for every format: what the plug-in's memory was arranged for is not known here.
-        tensor = tensor.npu()
+        tensor = tensor.to("npu")
     tensor.requires_grad = requires_grad
     tensor._backward_hooks = backward_hooks
     return tensor
