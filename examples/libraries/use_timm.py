@@ -14,7 +14,6 @@ MODELS = {
     "vit_tiny_patch16_224": {"img_size": 32, "depth": 2},
     "deit_tiny_patch16_224": {"img_size": 32, "depth": 2},
     "convnext_atto": {"depths": (1, 1, 1, 1)},
-    "efficientnet_lite0": {},
     "mobilenetv4_conv_small_050": {},
     "mixer_s32_224": {"img_size": 32},
     "regnetx_002": {},
