@@ -125,7 +125,7 @@ def autoencoder(device):
     return train(model, loss_of)
 
 
-@check("DDPM, DDIM, PNDM pipelines without conditions", tolerance=2e-3, slow=True)
+@check("DDPM and DDIM pipelines without conditions", tolerance=2e-3, slow=True)
 def unconditional(device):
     found = []
     for scheduler, pipeline in (

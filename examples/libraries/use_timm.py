@@ -14,9 +14,8 @@ MODELS = {
     "vit_tiny_patch16_224": {"img_size": 32, "depth": 2},
     "deit_tiny_patch16_224": {"img_size": 32, "depth": 2},
     "convnext_atto": {"depths": (1, 1, 1, 1)},
-    "efficientnet_lite0": {},
     "mobilenetv4_conv_small_050": {},
-    "mixer_s32_224": {"img_size": 32, "num_blocks": 2},
+    "mixer_s32_224": {"img_size": 32},
     "regnetx_002": {},
     "swin_tiny_patch4_window7_224": {"img_size": 56, "depths": (1, 1, 1, 1)},
     "maxvit_rmlp_pico_rw_256": {"img_size": 64},
@@ -29,7 +28,7 @@ def classifier(name: str, device: str, side: int) -> list[float]:
     model = timm.create_model(name, pretrained=False, num_classes=5, drop_path_rate=0.0, **MODELS[name])
     model = model.to(device).train()
     images, labels = randn(4, 3, side, side).to(device), randint(5, 4).to(device)
-    return train(model, lambda m, _: torch.nn.functional.cross_entropy(m(images), labels), steps=2)
+    return train(model, lambda m, _: torch.nn.functional.cross_entropy(m(images), labels), steps=2, lr=1e-4)
 
 
 def register(name: str, options: dict) -> None:

@@ -125,7 +125,7 @@ def add_training(parser: argparse.ArgumentParser, steps: int, lr: float) -> None
     """The options that fit() reads."""
     parser.add_argument("--device", default="npu", help="npu, npu:1, cpu, ... (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=steps, help="(default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=16, help="sequences of a step (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of a step (default: %(default)s)")
     parser.add_argument("--length", type=int, default=128, help="bytes of a sequence (default: %(default)s)")
     parser.add_argument("--lr", type=float, default=lr, help="the highest learning rate (default: %(default)s)")
     parser.add_argument("--amp", action="store_true", help="bfloat16 by torch.autocast")
