@@ -132,9 +132,10 @@ HEAD = f"{'network':26}{'loss':>10}{'held out':>10}{'cpu ms':>8}{'npu ms':>8}{'s
 def markdown(rows: list[dict], steps: int, seconds: float) -> str:
     """docs/networks.md."""
     cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
+    listed = "" if all("guide" in row["listed"] for row in rows) else " --listed all"
     text = f"""# The listed networks
 
-Written by `python examples/models/run_all.py --steps {steps} --listed all --write-docs`; do not edit. What it trains
+Written by `python examples/models/run_all.py --steps {steps}{listed} --write-docs`; do not edit. What it trains
 and how is said in [examples/models](../examples/models/README.md).
 
 Every network was trained {steps} steps in float32 on npu and on the CPU, from the same state, with `NPU_FALLBACK=0` (an

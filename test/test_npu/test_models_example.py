@@ -66,9 +66,9 @@ class TestModels(TestCase):
 
     @unittest.skipUnless(SLOW, "NPU_SLOW_TESTS=1: minutes")
     @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}: pip install -r examples/models/requirements.txt")
-    def test_six_networks_learn_real_data(self):
+    def test_networks_learn_real_data(self):
         rows = json.loads(run("learn.py", "--json", timeout=1800, status=None).splitlines()[-1])
-        self.assertEqual(len(rows), 6)
+        self.assertEqual(len(rows), 4)
         for row in rows:
             with self.subTest(row["network"]):
                 self.assertTrue(row["enough"], row)
@@ -93,7 +93,7 @@ class TestList(TestCase):
 
     def test_table_covers_the_list(self):
         table = (MODELS.parents[1] / "docs" / "networks.md").read_text()
-        for entry in self.networks:
+        for entry in (entry for entry in self.networks if "guide" in entry["listed"]):
             self.assertIn(f"| {entry['name']} | `{entry['script']} --network {entry['network']}` |", table)
 
 
