@@ -112,7 +112,9 @@ class TestTraining(InFolder):
                 for key in place:
                     found = found[key]
                 skipped = re.search(r"=> steps that overflowed and were skipped: (\d+)", text)
-                self.assertEqual(found, scale or 2.0 ** (16 - int(skipped[1] if skipped else 0)))
+                # Only apex's fixed scale stays where a step overflows, which such small images may do.
+                halvings = 0 if scale and place is apex else int(skipped[1]) if skipped else 0
+                self.assertEqual(found, (scale or 2.0**16) * 0.5**halvings)
                 self.assertEqual({t.dtype for t in state["state_dict"].values()}, {torch.float32, torch.int64})
 
     def test_skipped_steps_are_told_and_a_scale_comes_back(self):

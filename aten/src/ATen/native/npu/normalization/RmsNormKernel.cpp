@@ -39,8 +39,10 @@ GroupNorm group_norm_of(const char* name, const Tensor& input, const std::option
                 ": weight and bias must have one dimension of ", input.size(1), " elements");
   }
   const ScalarType wide = wide_type(input);
-  const Tensor x = input.numel() == 0 ? input.to(wide).reshape({input.size(0), groups, 0})
-                                      : input.to(wide).reshape({-1, groups, input.numel() / input.size(0) / groups});
+  // The batch is left open, so that a trace holds for others; unless nothing would tell what it is.
+  const c10::SymInt per_group = c10::multiply_integers(input.sym_sizes().slice(1)) / groups;
+  const bool empty = per_group.sym_eq(0).guard_size_oblivious(__FILE__, __LINE__);
+  const Tensor x = input.to(wide).reshape_symint({empty ? input.sym_size(0) : c10::SymInt(-1), groups, per_group});
   const auto [variance, mean] = at::var_mean(x, IntArrayRef{2}, /*correction=*/Scalar(0), /*keepdim=*/true);
   const Tensor rstd = (variance + eps).rsqrt();
   // As the input's, not as its numbers: what is traced holds for other sizes, too.
