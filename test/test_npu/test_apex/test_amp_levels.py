@@ -167,6 +167,13 @@ class TestLevels(AmpCase):
         ):
             self.assertIn(line, text)
 
+    def test_scripts_beside_wrapped_functions(self):
+        """TorchScript compiles what O1 has wrapped, as if it had not."""
+        self.start(opt_level="O1")
+        script = torch.jit.script(torch.nn.BatchNorm2d(3).eval())
+        x = torch.randn(2, 3, 4, 4)
+        self.assertTrue(torch.equal(script(x), torch.nn.BatchNorm2d(3).eval()(x)))
+
     def test_other_threads_cast(self):
         model, _ = self.start(opt_level="O1")
         seen = []

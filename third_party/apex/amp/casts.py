@@ -62,6 +62,8 @@ def _wrap(function: Callable, kind: str, alone: bool = False) -> Callable:
             return function(*args, **kwargs)
 
     cast_function._amp_original = function
+    # torch.jit.script compiles the function itself: a script casts nothing.
+    cast_function.__prepare_scriptable__ = lambda: function  # type: ignore[attr-defined]
     return cast_function
 
 
