@@ -6,14 +6,12 @@ first calls, which compile, do not. Exit status 0 says that the figures are vali
 3 that other processes were in the way.
 """
 
-import argparse
 from collections.abc import Callable
 
-import _figures
-from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
-from _families import Family, families
+from _common import Targets, best_of
+from _families import Family
 from _figures import Figure, geometric_mean
-from models import inference, training
+from models import inference, measure, training
 
 import torch
 
@@ -29,30 +27,18 @@ def candidates(family: Family, mode: str) -> dict[str, Callable[[], None]]:
     }
 
 
+def compare(name: str, mode: str, family: Family, rounds: int) -> Figure:
+    torch._dynamo.reset()
+    best = best_of(candidates(family, mode), rounds, warm_up=3)
+    figure = Figure(name, mode, best["eager"] * 1e3, best["compiled"] * 1e3)
+    figure.show(("eager", "compiled"))
+    return figure
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_arguments(parser)
-    _figures.add_arguments(parser)
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each that count (default: %(default)s)")
-    parser.add_argument("--only", metavar="NAME", nargs="+", choices=list(families()), help="these families only")
-    parser.add_argument("--modes", metavar="MODE", nargs="+", choices=MODES, default=list(MODES), help=", ".join(MODES))
-    args = parser.parse_args()
-    require_npu()
-    figures: list[Figure] = []
-    with Machine(args) as machine:
-        print(describe_machine(), flush=True)
-        for mode in args.modes:
-            for name, family in families().items():
-                if args.only and name not in args.only:
-                    continue
-                torch._dynamo.reset()
-                best = best_of(candidates(family, mode), args.rounds, warm_up=3)
-                figures.append(Figure(name, mode, best["eager"] * 1e3, best["compiled"] * 1e3))
-                figures[-1].show(("eager", "compiled"))
-    print(f"other processes used {machine.foreign:.2f} cores")
-    _figures.keep(figures, args)
+    figures = measure(__doc__, MODES, compare)
     targets = Targets()
-    for mode in args.modes:
+    for mode in dict.fromkeys(f.mode for f in figures):
         ratios = {f.name: f.ratio for f in figures if f.mode == mode}
         print(f"eager / compiled, {mode}, geometric mean: {geometric_mean(list(ratios.values())):.2f}")
         for name, ratio in ratios.items():

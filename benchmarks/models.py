@@ -7,7 +7,7 @@ in the way.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import _figures
 from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
@@ -70,13 +70,14 @@ def candidates(family: Family, mode: str) -> dict[str, Callable[[], None]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def measure(description: str, modes: Iterable[str], case: Callable[[str, str, Family, int], Figure]) -> list[Figure]:
+    """The figures of `case`(name, mode, family, rounds) for the families and modes that the command line asks for."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     add_arguments(parser)
     _figures.add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=10, help="turns of each that count (default: %(default)s)")
     parser.add_argument("--only", metavar="NAME", nargs="+", choices=list(families()), help="these families only")
-    parser.add_argument("--modes", metavar="MODE", nargs="+", choices=MODES, default=list(MODES), help=", ".join(MODES))
+    parser.add_argument("--modes", metavar="MODE", nargs="+", choices=modes, default=list(modes), help=", ".join(modes))
     args = parser.parse_args()
     require_npu()
     figures: list[Figure] = []
@@ -84,16 +85,25 @@ def main() -> None:
         print(describe_machine(), flush=True)
         for mode in args.modes:
             for name, family in families().items():
-                if args.only and name not in args.only:
-                    continue
-                best = best_of(candidates(family, mode), args.rounds, warm_up=3)
-                npu = best.pop("npu:0")
-                figures.append(Figure(name, mode, min(best.values()) * 1e3, npu * 1e3))
-                figures[-1].show()
+                if not args.only or name in args.only:
+                    figures.append(case(name, mode, family, args.rounds))
     print(f"other processes used {machine.foreign:.2f} cores")
     _figures.keep(figures, args)
+    return figures
+
+
+def compare(name: str, mode: str, family: Family, rounds: int) -> Figure:
+    best = best_of(candidates(family, mode), rounds, warm_up=3)
+    npu = best.pop("npu:0")
+    figure = Figure(name, mode, min(best.values()) * 1e3, npu * 1e3)
+    figure.show()
+    return figure
+
+
+def main() -> None:
+    figures = measure(__doc__, MODES, compare)
     targets = Targets()
-    for mode in args.modes:
+    for mode in dict.fromkeys(f.mode for f in figures):
         ratios = {f.name: f.ratio for f in figures if f.mode == mode}
         mean, least = MODES[mode]
         targets.at_least(f"cpu / npu, {mode}, geometric mean", geometric_mean(list(ratios.values())), mean)
