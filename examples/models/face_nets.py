@@ -7,7 +7,18 @@ import torch
 from torch import Tensor, nn
 
 
-class PNet(nn.Module):
+class Headed(nn.Module):
+    """A body, and heads that all read what it gives."""
+
+    body: nn.Module
+    heads: nn.ModuleList
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = self.body(x)
+        return tuple(head(x) for head in self.heads)
+
+
+class PNet(Headed):
     """The proposal network of MTCNN: fully convolutional, from 12 x 12 patches on.
 
     Gives for each place scores (batch, 2, h, w), boxes (batch, 4, h, w) and landmarks (batch, 10, h, w).
@@ -28,12 +39,8 @@ class PNet(nn.Module):
         )
         self.heads = nn.ModuleList(nn.Conv2d(32, outputs, 1) for outputs in (2, 4, 10))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        x = self.body(x)
-        return tuple(head(x) for head in self.heads)
 
-
-class RNet(nn.Module):
+class RNet(Headed):
     """The refinement network of MTCNN, on 24 x 24 patches. Gives scores (batch, 2), boxes and landmarks."""
 
     size = 24
@@ -54,10 +61,6 @@ class RNet(nn.Module):
             nn.PReLU(128),
         )
         self.heads = nn.ModuleList(nn.Linear(128, outputs) for outputs in (2, 4, 10))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        x = self.body(x)
-        return tuple(head(x) for head in self.heads)
 
 
 class CenterFace(nn.Module):

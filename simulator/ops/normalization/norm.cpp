@@ -48,11 +48,11 @@ void batch_norm_train(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor& x = stored;
   const at::Tensor y = c.out_as(0, stored);
-  const int64_t channels = x.size(1), rows = layout.row_count();
+  const int64_t channels = stored.size(1), rows = layout.row_count();
   std::vector<double> mean(channels), m2(channels), rstd(channels);
-  with_element_type(x, [&]<class T>(T*) { layout.statistics(x.const_data_ptr<T>(), mean.data(), m2.data()); });
+  with_element_type(stored,
+                    [&]<class T>(T*) { layout.statistics(stored.const_data_ptr<T>(), mean.data(), m2.data()); });
   const std::vector<float> weight = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   std::vector<float> center(channels), scale(channels), shift(channels);
   const at::Tensor old_mean = c.in(3).to(at::kDouble), old_var = c.in(4).to(at::kDouble);
@@ -67,8 +67,8 @@ void batch_norm_train(OpContext& c) {
     new_mean[j] = old_mean.const_data_ptr<double>()[j] * (1 - momentum) + momentum * mean[j];
     new_var[j] = old_var.const_data_ptr<double>()[j] * (1 - momentum) + momentum * unbiased;
   }
-  with_element_type(x, [&]<class T>(T*) {
-    layout.normalize(x.const_data_ptr<T>(), center.data(), scale.data(), shift.data(), y.mutable_data_ptr<T>());
+  with_element_type(stored, [&]<class T>(T*) {
+    layout.normalize(stored.const_data_ptr<T>(), center.data(), scale.data(), shift.data(), y.mutable_data_ptr<T>());
   });
   write_values(c.out(1), new_mean);
   write_values(c.out(2), new_var);
@@ -87,16 +87,15 @@ void batch_norm_infer(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor& x = stored;
   const at::Tensor y = c.out_as(0, stored);
-  const int64_t channels = x.size(1);
+  const int64_t channels = stored.size(1);
   std::vector<float> scale = channel_values(c, 1, channels, 1), bias = channel_values(c, 2, channels, 0);
   const std::vector<float> mean = channel_values(c, 3, channels, 0), var = channel_values(c, 4, channels, 1);
   for (int64_t j = 0; j < channels; ++j) {
     scale[j] = static_cast<float>(scale[j] / std::sqrt(var[j] + eps));
   }
-  with_element_type(x, [&]<class T>(T*) {
-    layout.normalize(x.const_data_ptr<T>(), mean.data(), scale.data(), bias.data(), y.mutable_data_ptr<T>());
+  with_element_type(stored, [&]<class T>(T*) {
+    layout.normalize(stored.const_data_ptr<T>(), mean.data(), scale.data(), bias.data(), y.mutable_data_ptr<T>());
   });
 }
 
@@ -115,9 +114,8 @@ void batch_norm_grad(OpContext& c) {
     return;
   }
   const NormLayout layout(stored);
-  const at::Tensor& x = stored;
   const at::Tensor dy = normalized_in(c, 0, stored), dx = c.out_as(0, stored);
-  const int64_t channels = x.size(1);
+  const int64_t channels = stored.size(1);
   const double rows = static_cast<double>(layout.row_count());
   std::vector<float> mean = channel_values(c, training ? 5 : 3, channels, 0);
   std::vector<float> rstd = channel_values(c, training ? 6 : 4, channels, 1);
@@ -127,8 +125,9 @@ void batch_norm_grad(OpContext& c) {
     }
   }
   std::vector<double> sum_dy(channels), sum_dy_x(channels), dweight(channels);
-  with_element_type(x, [&]<class T>(T*) {
-    layout.gradient_sums(dy.const_data_ptr<T>(), x.const_data_ptr<T>(), mean.data(), sum_dy.data(), sum_dy_x.data());
+  with_element_type(stored, [&]<class T>(T*) {
+    layout.gradient_sums(dy.const_data_ptr<T>(), stored.const_data_ptr<T>(), mean.data(), sum_dy.data(),
+                         sum_dy_x.data());
   });
   std::vector<float> scale = channel_values(c, 2, channels, 1), by_x(channels), shift(channels);
   for (int64_t j = 0; j < channels; ++j) {
@@ -138,8 +137,8 @@ void batch_norm_grad(OpContext& c) {
     by_x[j] = static_cast<float>(-by_dy * sum_dy_x[j] * r * r / rows);
     scale[j] = static_cast<float>(by_dy);
   }
-  with_element_type(x, [&]<class T>(T*) {
-    layout.gradient(dy.const_data_ptr<T>(), training ? x.const_data_ptr<T>() : nullptr, mean.data(), scale.data(),
+  with_element_type(stored, [&]<class T>(T*) {
+    layout.gradient(dy.const_data_ptr<T>(), training ? stored.const_data_ptr<T>() : nullptr, mean.data(), scale.data(),
                     by_x.data(), shift.data(), dx.mutable_data_ptr<T>());
   });
   write_values(c.out(1), dweight);

@@ -13,6 +13,7 @@
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Structured.h>
+#include <ATen/native/npu/frame/inference/Suggested.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -433,16 +434,6 @@ Tensor multinomial(const Tensor& self, int64_t num_samples, bool replacement, st
   return picks;
 }
 
-namespace {
-
-// Laid out as a product of tensors that lie as this one does.
-Tensor empty_product(const Tensor& x) {
-  if (x.is_contiguous()) return empty_npu(x.sizes(), x.scalar_type(), x.device());
-  return empty_preserved(x, x.scalar_type());
-}
-
-}  // namespace
-
 std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<bool> train) {
   DeviceOf guard(input);
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
@@ -456,7 +447,7 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, std::optional<
   draw_bernoulli(mask, 1 - p, std::nullopt);
   // The operator's factor is fp32.
   if (input.scalar_type() == kDouble) return {input * (mask.to(kDouble) * (1.0 / (1.0 - p))), mask};
-  const Tensor y = empty_product(input);
+  const Tensor y = empty_iterated(input);
   OpCommand cmd;
   cmd.Name("MaskedScale").Elementwise().Input(input).Input(mask).Output(y).Attr("value", 1.0 / (1.0 - p)).Run();
   return {y, mask};
@@ -468,7 +459,7 @@ Tensor dropout_backward(const Tensor& grad_output, const Tensor& mask, double sc
   if (!grad_output.is_floating_point() || grad_output.scalar_type() == kDouble || grad_output.sizes() != mask.sizes()) {
     return grad_output * (mask.to(grad_output.scalar_type()) * scale);
   }
-  const Tensor dx = empty_product(grad_output);
+  const Tensor dx = empty_iterated(grad_output);
   if (dx.numel() > 0) {
     OpCommand cmd;
     cmd.Name("MaskedScale").Elementwise().Input(grad_output).Input(mask).Output(dx).Attr("value", scale).Run();
