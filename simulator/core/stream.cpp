@@ -341,6 +341,8 @@ void Stream::run_all() {
     Task& task = ring_.task(id);
     if (task.tiny) {
       execute(task);
+    } else if (task.kind == TaskKind::Op && task.narrow) {
+      execute_timed(task);
     } else {
       // The same for every stream, however many compute at once: some kernels round differently with fewer threads, and
       // then results would depend on chance.

@@ -85,6 +85,7 @@ struct Task {
   TaskKind kind;
   bool tiny;    // may run on the thread that submits or waits
   bool modest;  // may do so on a busy machine
+  bool narrow;  // an operator that one thread computes
   bool brief;   // an operator that takes no longer than handing it to another thread
   union {
     OpLaunch op;

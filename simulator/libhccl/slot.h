@@ -20,7 +20,7 @@
 namespace hccl_sim {
 
 // Bytes that travel in the post. Copying them there takes less than the second meeting that it saves.
-constexpr size_t kPayload = 65536;
+constexpr size_t kPayload = 524288;
 constexpr size_t kNote = 512;     // bytes of the text that describes an operation for errors
 constexpr size_t kLetter = 4096;  // bytes of a message that need not wait for its receiver
 

@@ -3,6 +3,7 @@
 #include "core/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace acl_sim {
 namespace {
@@ -101,6 +102,43 @@ void check_operands(const CompiledOp& op) {
   }
 }
 
+// Multiplications of a cube operator, as far as its operands' sizes tell: rather too many than too few.
+double products(const CompiledOp& op) {
+  double all = 1, kernel = HUGE_VAL, batch = 1, largest = 0, rows = 0, weights = 0;
+  int operands = 0;
+  for (size_t i = 0; i < op.inputs.size() + op.outputs.size(); ++i) {
+    const auto& operand = op.operand(i);
+    const size_t rank = operand.dims.size();
+    if (operand.absent || operand.host || operand.elements == 0 || rank < 2) continue;
+    ++operands;
+    const auto elements = static_cast<double>(operand.elements);
+    const auto width = static_cast<double>(operand.dims[rank - 1]),
+               height = static_cast<double>(operand.dims[rank - 2]);
+    all *= elements;
+    kernel = std::min(kernel, elements / static_cast<double>(operand.dims[0] * operand.dims[1]));
+    batch = std::max(batch, elements / (width * height));
+    largest = std::max(largest, elements);
+    if (rank == 2) weights = std::max(weights, elements);
+    rows = std::max(rows, rank > 3 ? height : elements / width);
+  }
+  // The square root of mk * kn * mn is mnk; of a convolution's operands it lacks one edge of the kernel.
+  if (operands == 3 && op.def->cube_class == CubeClass::Conv) return std::sqrt(all * kernel);
+  if (operands == 3 && op.def->cube_class == CubeClass::MatMul) return std::sqrt(all / batch);
+  if (operands == 0) return static_cast<double>(op.elements);  // of vectors
+  return (weights > 0 ? weights : largest) * rows;             // a recurrent layer; attention
+}
+
+// Note [Narrow operators]
+// To wake the other threads of a team takes as long as 16 million products, or as to move a quarter of a million
+// elements: what is no more than that one thread computes sooner, and leaves the other cores to the host and to whoever
+// else needs them. It depends on sizes alone, so that results do, too.
+bool is_narrow(const CompiledOp& op) {
+  constexpr double kProducts = 16e6;
+  constexpr int64_t kElements = 262144;
+  if (op.def->costs_more) return false;
+  return op.def->cube ? products(op) <= kProducts : op.elements <= kElements;
+}
+
 void decide_size(CompiledOp& op) {
   const auto limit = config().tiny_elements;
   bool one_size = op.outputs.size() == 1 && !op.inputs.empty() && !op.outputs[0].absent;
@@ -117,6 +155,7 @@ void decide_size(CompiledOp& op) {
   }
   op.tiny = !takes_its_time(*op.def) && op.elements <= (op.def->cube ? std::min(limit, kTinyCube) : limit);
   op.modest = !takes_its_time(*op.def) && op.elements <= kModest * limit;
+  op.narrow = op.tiny || is_narrow(op);
   op.tiny_loop = op.tiny && one_size && op.def->tiny_fn && op.inputs.size() <= 4;
 }
 

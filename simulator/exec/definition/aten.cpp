@@ -185,7 +185,7 @@ class Reader {
 }  // namespace
 
 AtenOp::AtenOp(const char* type, const char* overload, void (*run)(OpContext&)) : op_(find(overload)) {
-  OpDef& def = register_op(type);
+  OpDef& def = register_op(type).costly();
   std::vector<std::string> attrs;
   int inputs = 0, outputs = 0;
   bool listed_inputs = false, listed_outputs = false;

@@ -30,7 +30,7 @@ class Collector final : public CustomOps {
   OpDef& add(const char* type) override {
     if (!type || !*type) refuse(path_, "defines an operator without a type");
     if (is_defined(type)) refuse(path_, std::string("defines ") + type + ", which exists already; choose another type");
-    OpDef& op = register_op(type);
+    OpDef& op = register_op(type).costly();
     added_.push_back(&op);
     return op;
   }

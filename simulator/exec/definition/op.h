@@ -131,6 +131,7 @@ struct OpDef {
   bool cube = false;  // runs on the cube unit: fp16 in, fp32 accumulation
   CubeClass cube_class = CubeClass::None;
   bool on_ai_cpu = false;
+  bool costs_more = false;  // an element costs far more than to move its bytes
   bool takes_image_formats = false;
 
   OpDef& inputs(int n) { return inputs(n, n); }
@@ -174,6 +175,10 @@ struct OpDef {
   }
   OpDef& ai_cpu() {
     on_ai_cpu = true;
+    return *this;
+  }
+  OpDef& costly() {
+    costs_more = true;
     return *this;
   }
   OpDef& tiny(TinyFn fn) {

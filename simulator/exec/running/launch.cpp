@@ -125,6 +125,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   task.kind = TaskKind::Op;
   task.tiny = op.tiny;
   task.modest = op.modest;
+  task.narrow = op.narrow;
   task.brief = op.tiny_loop;
   OpLaunch& launch = task.op;
   launch.op = &op;

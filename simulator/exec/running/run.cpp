@@ -95,9 +95,9 @@ class TinyTeam {
  public:
   explicit TinyTeam(const CompiledOp& op) : before_(team == 0 ? omp_get_max_threads() : 0) {
     if (team > 0) {
-      if (op.tiny) use_team(1);  // set_team() comes before the next large one
+      if (op.narrow) use_team(1);  // set_team() comes before the next large one
     } else {
-      const int threads = op.tiny ? 1 : team_for(before_);
+      const int threads = op.narrow ? 1 : team_for(before_);
       if (before_ != threads) omp_set_num_threads(threads);
       if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(threads);
     }

@@ -217,8 +217,16 @@ const std::vector<std::string> kAttrs = {"strides:ints", "pads:ints", "dilations
                                          "deformable_groups:int"};
 const std::vector<std::string> kNeeded = {"strides", "pads", "dilations"};
 
-SIM_OP(DeformConv2d).inputs(3, 5).dtypes(kFloatTypes).attrs(kAttrs).require(kNeeded).on_cube().run(deformable_conv);
+SIM_OP(DeformConv2d)
+    .costly()
+    .inputs(3, 5)
+    .dtypes(kFloatTypes)
+    .attrs(kAttrs)
+    .require(kNeeded)
+    .on_cube()
+    .run(deformable_conv);
 SIM_OP(DeformConv2dGrad)
+    .costly()
     .inputs(4, 5)
     .outputs(3, 4)
     .dtypes(kFloatTypes)

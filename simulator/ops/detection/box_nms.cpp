@@ -149,7 +149,7 @@ void nms(OpContext& c) {
                                                     : keep<float>(boxes, order, threshold, kept));
 }
 
-SIM_OP(Nms).inputs(3).outputs(2).dtypes(kFloatTypes).run(nms);
+SIM_OP(Nms).costly().inputs(3).outputs(2).dtypes(kFloatTypes).run(nms);
 
 }  // namespace
 }  // namespace acl_sim

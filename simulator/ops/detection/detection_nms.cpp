@@ -55,7 +55,7 @@ void nms_with_mask(OpContext& c) {
   c.out(1).copy_(index);
   c.out(2).copy_(at::tensor(at::ArrayRef<uint8_t>(kept), at::kByte));
 }
-SIM_OP(NMSWithMask).inputs(1).outputs(3).dtypes(kFloatTypes).attrs({"iou_threshold:float"}).run(nms_with_mask);
+SIM_OP(NMSWithMask).costly().inputs(1).outputs(3).dtypes(kFloatTypes).attrs({"iou_threshold:float"}).run(nms_with_mask);
 
 // boxes (N, 4), scores (N), max_output_size, iou_threshold, score_threshold -> indices, padded with zeros, and count
 void nms_v4(OpContext& c) {
@@ -76,6 +76,7 @@ void nms_v4(OpContext& c) {
   c.out(1).fill_(static_cast<int64_t>(kept.size()));
 }
 SIM_OP(NonMaxSuppressionV4)
+    .costly()
     .inputs(5)
     .outputs(2)
     .dtypes({kFloatTypes, kFloatTypes, kIntTypes, kFloatTypes, kFloatTypes})
@@ -132,6 +133,7 @@ void batch_multi_class_nms(OpContext& c) {
   c.out(3).copy_(counts);
 }
 SIM_OP(BatchMultiClassNonMaxSuppression)
+    .costly()
     .inputs(2)
     .outputs(4)
     .dtypes(kFloatTypes)
@@ -217,7 +219,7 @@ void each_pair(OpContext& c, bool cross_pairs, const Value& value) {
 }
 
 void rotated_overlaps(OpContext& c) { each_pair(c, true, shared_area); }
-SIM_OP(RotatedOverlaps).inputs(2).dtypes(kFloatTypes).attrs({"trans:bool"}).run(rotated_overlaps);
+SIM_OP(RotatedOverlaps).costly().inputs(2).dtypes(kFloatTypes).attrs({"trans:bool"}).run(rotated_overlaps);
 
 void rotated_iou(OpContext& c) {
   const bool iof = c.attrs().text("mode", "iou") == "iof";
@@ -225,6 +227,7 @@ void rotated_iou(OpContext& c) {
             [&](const RotatedBox& a, const RotatedBox& b) { return rotated_overlap(a, b, iof); });
 }
 SIM_OP(RotatedIou)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"trans:bool", "mode:str", "is_cross:bool", "v_threshold:float", "e_threshold:float"})
@@ -253,6 +256,7 @@ void rotated_nms(OpContext& c) {
   c.out(1).fill_(static_cast<int64_t>(kept.size()));
 }
 SIM_OP(RotatedNmsLimited)
+    .costly()
     .inputs(2)
     .outputs(2)
     .dtypes(kFloatTypes)

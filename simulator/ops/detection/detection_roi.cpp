@@ -123,6 +123,7 @@ void roi_align(OpContext& c) {
   c.out(0).copy_(y);
 }
 SIM_OP(ROIAlign)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"spatial_scale:float", "pooled_height:int", "pooled_width:int", "sample_num:int", "roi_end_mode:int"})
@@ -146,6 +147,7 @@ void roi_align_grad(OpContext& c) {
   c.out(0).copy_(dx);
 }
 SIM_OP(ROIAlignGrad)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"spatial_scale:float", "pooled_height:int", "pooled_width:int", "sample_num:int", "roi_end_mode:int",
@@ -214,6 +216,7 @@ void ps_roi_pooling(OpContext& c) {
   c.out(0).copy_(y);
 }
 SIM_OP(PSROIPoolingV2)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"spatial_scale:float", "group_size:int", "output_dim:int"})
@@ -238,6 +241,7 @@ void ps_roi_pooling_grad(OpContext& c) {
   c.out(0).copy_(dx);
 }
 SIM_OP(PSROIPoolingGradV2D)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs({"spatial_scale:float", "group_size:int", "output_dim:int", "input_size:ints"})
@@ -312,6 +316,7 @@ const std::vector<std::string> kDeformAttrs = {"ksize:ints",     "strides:ints",
                                                "modulated:bool"};
 const std::vector<std::string> kDeformNeeded = {"strides", "pads", "ksize"};
 SIM_OP(DeformableOffsets)
+    .costly()
     .inputs(2)
     .dtypes(kFloatTypes)
     .attrs(kDeformAttrs)
@@ -350,6 +355,7 @@ void deformable_offsets_grad(OpContext& c) {
   c.out(1).copy_(doffsets);
 }
 SIM_OP(DeformableOffsetsGrad)
+    .costly()
     .inputs(3)
     .outputs(2)
     .dtypes(kFloatTypes)

@@ -242,14 +242,14 @@ const std::vector<std::string> kSampled = {"pooled_height:int", "pooled_width:in
 const std::vector<std::string> kCells = {"pooled_height:int", "pooled_width:int"};
 const DtypeSet kF = kFloatTypes;
 
-SIM_OP(RoiAlignV2).inputs(3).dtypes(kF).attrs(kSampled).run(align);
-SIM_OP(RoiAlignV2Grad).inputs(3).dtypes(kF).attrs(kSampled).run(align_grad);
-SIM_OP(PSROIAlign).inputs(3).outputs(2).dtypes(kF).attrs(kSampled).run(ps_align);
-SIM_OP(PSROIAlignGrad).inputs(3).dtypes(kF).attrs(kSampled).run(ps_align_grad);
-SIM_OP(RoiPoolingWithArgMax).inputs(3).outputs(2).dtypes(kF).attrs(kCells).run(pool);
-SIM_OP(RoiPoolingGradWithArgMax).inputs(3).dtypes({kF, kF, dtype_bit(ACL_INT32)}).run(pool_grad);
-SIM_OP(PSROIPooling).inputs(3).outputs(2).dtypes(kF).attrs(kCells).run(ps_pool);
-SIM_OP(PSROIPoolingGrad).inputs(3).dtypes(kF).attrs(kCells).run(ps_pool_grad);
+SIM_OP(RoiAlignV2).costly().inputs(3).dtypes(kF).attrs(kSampled).run(align);
+SIM_OP(RoiAlignV2Grad).costly().inputs(3).dtypes(kF).attrs(kSampled).run(align_grad);
+SIM_OP(PSROIAlign).costly().inputs(3).outputs(2).dtypes(kF).attrs(kSampled).run(ps_align);
+SIM_OP(PSROIAlignGrad).costly().inputs(3).dtypes(kF).attrs(kSampled).run(ps_align_grad);
+SIM_OP(RoiPoolingWithArgMax).costly().inputs(3).outputs(2).dtypes(kF).attrs(kCells).run(pool);
+SIM_OP(RoiPoolingGradWithArgMax).costly().inputs(3).dtypes({kF, kF, dtype_bit(ACL_INT32)}).run(pool_grad);
+SIM_OP(PSROIPooling).costly().inputs(3).outputs(2).dtypes(kF).attrs(kCells).run(ps_pool);
+SIM_OP(PSROIPoolingGrad).costly().inputs(3).dtypes(kF).attrs(kCells).run(ps_pool_grad);
 
 }  // namespace
 }  // namespace acl_sim

@@ -182,7 +182,7 @@ void polygamma(OpContext& c) {
   Tensor y = out_for(c, x);
   at::cpu::polygamma_out(y, c.attrs().integer("n", 0), x);
 }
-SIM_OP(Polygamma).inputs(1).dtypes(kFloatTypes).attrs({"n:int"}).require({"n"}).run(polygamma);
+SIM_OP(Polygamma).costly().inputs(1).dtypes(kFloatTypes).attrs({"n:int"}).require({"n"}).run(polygamma);
 
 std::optional<double> optional_real(OpContext& c, size_t i) {
   if (!c.has_input(i)) return std::nullopt;

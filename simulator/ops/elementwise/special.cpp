@@ -7,19 +7,19 @@ namespace {
 
 using at::Tensor;
 
-#define SPECIAL(TYPE, FN)                                                    \
-  SIM_OP(TYPE).inputs(1).dtypes(kFloatTypes).ai_cpu().run([](OpContext& c) { \
-    const Tensor x = c.in_any(0);                                            \
-    Tensor y = out_for(c, x);                                                \
-    at::special_##FN##_out(y, x);                                            \
+#define SPECIAL(TYPE, FN)                                                             \
+  SIM_OP(TYPE).inputs(1).dtypes(kFloatTypes).ai_cpu().costly().run([](OpContext& c) { \
+    const Tensor x = c.in_any(0);                                                     \
+    Tensor y = out_for(c, x);                                                         \
+    at::special_##FN##_out(y, x);                                                     \
   })
 
 // x and the degree, which broadcast.
-#define POLYNOMIAL(TYPE, FN)                                                 \
-  SIM_OP(TYPE).inputs(2).dtypes(kFloatTypes).ai_cpu().run([](OpContext& c) { \
-    Tensor y = c.out(0);                                                     \
-    const Tensor x = c.in(0), n = c.in(1);                                   \
-    at::special_##FN##_out(y, x, n);                                         \
+#define POLYNOMIAL(TYPE, FN)                                                          \
+  SIM_OP(TYPE).inputs(2).dtypes(kFloatTypes).ai_cpu().costly().run([](OpContext& c) { \
+    Tensor y = c.out(0);                                                              \
+    const Tensor x = c.in(0), n = c.in(1);                                            \
+    at::special_##FN##_out(y, x, n);                                                  \
   })
 
 SPECIAL(AiryAi, airy_ai);

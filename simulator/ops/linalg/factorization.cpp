@@ -44,14 +44,16 @@ void svd(OpContext& c) {
 }
 
 SIM_OP(MatrixTriangularSolve)
+    .costly()
     .inputs(2)
     .outputs(1)
     .dtypes(kMatrixTypes)
     .attrs({"lower:bool", "adjoint:bool"})
     .ai_cpu()
     .run(triangular_solve);
-SIM_OP(Qr).inputs(1).outputs(2).dtypes(kMatrixTypes).attrs({"full_matrices:bool"}).ai_cpu().run(qr);
+SIM_OP(Qr).costly().inputs(1).outputs(2).dtypes(kMatrixTypes).attrs({"full_matrices:bool"}).ai_cpu().run(qr);
 SIM_OP(SelfAdjointEig)
+    .costly()
     .inputs(1)
     .outputs(2)
     .dtypes(kMatrixTypes)
@@ -59,6 +61,7 @@ SIM_OP(SelfAdjointEig)
     .ai_cpu()
     .run(self_adjoint_eig);
 SIM_OP(Svd)
+    .costly()
     .inputs(1)
     .outputs(3)
     .dtypes(kMatrixTypes)

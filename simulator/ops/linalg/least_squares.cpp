@@ -106,7 +106,7 @@ void least_squares(OpContext& c) {
   if (values.numel() > 0) values.copy_(singular);
 }
 
-SIM_OP(LeastSquares).inputs(3).outputs(4).dtypes(kAllTypes).attrs({"driver:str"}).run(least_squares);
+SIM_OP(LeastSquares).costly().inputs(3).outputs(4).dtypes(kAllTypes).attrs({"driver:str"}).run(least_squares);
 
 }  // namespace
 }  // namespace acl_sim

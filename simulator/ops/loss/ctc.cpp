@@ -35,8 +35,15 @@ void ctc_loss_grad(OpContext& c) {
 const DtypeSet kWide = dtype_bit(ACL_FLOAT) | dtype_bit(ACL_DOUBLE);
 const std::vector<std::string> kAttrs = {"blank:int", "reduction:str", "zero_infinity:bool"};
 
-SIM_OP(CTCLossV2).inputs(4).outputs(2).dtypes({kWide, kIntTypes, kIntTypes, kIntTypes}).attrs(kAttrs).run(ctc_loss);
+SIM_OP(CTCLossV2)
+    .costly()
+    .inputs(4)
+    .outputs(2)
+    .dtypes({kWide, kIntTypes, kIntTypes, kIntTypes})
+    .attrs(kAttrs)
+    .run(ctc_loss);
 SIM_OP(CTCLossV2Grad)
+    .costly()
     .inputs(7)
     .dtypes({kWide, kWide, kIntTypes, kIntTypes, kIntTypes, kWide, kWide})
     .attrs(kAttrs)

@@ -19,6 +19,7 @@ void sort(OpContext& c) {
                     c.attrs().boolean("descending", false));
 }
 SIM_OP(Sort)
+    .costly()
     .inputs(1)
     .outputs(2)
     .dtypes(kRealAndBool)
@@ -32,6 +33,7 @@ void top_k(OpContext& c) {
                     c.attrs().boolean("largest", true), c.attrs().boolean("sorted", true));
 }
 SIM_OP(TopKV2)
+    .costly()
     .inputs(2)
     .outputs(2)
     .dtypes(kAllTypes)
@@ -44,7 +46,13 @@ void kth_value(OpContext& c) {
   at::cpu::kthvalue_out(values, indices, c.in(0), c.attrs().integer("k", 1), c.attrs().integer("dim", -1),
                         c.attrs().boolean("keep_dims", false));
 }
-SIM_OP(KthValue).inputs(1).outputs(2).dtypes(kRealTypes).attrs({"k:int", "dim:int", "keep_dims:bool"}).run(kth_value);
+SIM_OP(KthValue)
+    .costly()
+    .inputs(1)
+    .outputs(2)
+    .dtypes(kRealTypes)
+    .attrs({"k:int", "dim:int", "keep_dims:bool"})
+    .run(kth_value);
 
 // x -> values, indices
 void median(OpContext& c) {
@@ -58,6 +66,7 @@ void median(OpContext& c) {
   }
 }
 SIM_OP(Median)
+    .costly()
     .inputs(1)
     .outputs(2)
     .dtypes(kRealTypes)
@@ -68,13 +77,13 @@ void median_of_all(OpContext& c) {
   const Tensor x = c.in(0);
   c.out(0).copy_(c.attrs().boolean("ignore_nan", false) ? at::nanmedian(x) : at::median(x));
 }
-SIM_OP(MedianAll).inputs(1).dtypes(kRealTypes).attrs({"ignore_nan:bool"}).run(median_of_all);
+SIM_OP(MedianAll).costly().inputs(1).dtypes(kRealTypes).attrs({"ignore_nan:bool"}).run(median_of_all);
 
 void mode(OpContext& c) {
   Tensor values = c.out(0), indices = c.out(1);
   at::mode_out(values, indices, c.in(0), c.attrs().integer("dim", -1), c.attrs().boolean("keep_dims", false));
 }
-SIM_OP(Mode).inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int", "keep_dims:bool"}).run(mode);
+SIM_OP(Mode).costly().inputs(1).outputs(2).dtypes(kRealAndBool).attrs({"dim:int", "keep_dims:bool"}).run(mode);
 
 // x, how many counts, weights (none: without elements) -> counts
 void bin_count(OpContext& c) {
@@ -84,14 +93,14 @@ void bin_count(OpContext& c) {
   Tensor y = c.out(0);
   y.copy_(at::bincount(x, weights, y.numel()));
 }
-SIM_OP(Bincount).inputs(3).dtypes(kAllTypes).run(bin_count);
+SIM_OP(Bincount).costly().inputs(3).dtypes(kAllTypes).run(bin_count);
 
 void histogram(OpContext& c) {
   Tensor y = c.out(0);
   at::cpu::histc_out(y, c.in(0), c.attrs().integer("bins", 100), number(c, "min", 1, 0), number(c, "max", 2, 0));
 }
-SIM_OP(Histogram).inputs(1).dtypes(kRealTypes).attrs({"bins:int", "min:float", "max:float"}).run(histogram);
-SIM_OP(HistogramWide).inputs(3).dtypes(kRealTypes).attrs({"bins:int"}).run(histogram);
+SIM_OP(Histogram).costly().inputs(1).dtypes(kRealTypes).attrs({"bins:int", "min:float", "max:float"}).run(histogram);
+SIM_OP(HistogramWide).costly().inputs(3).dtypes(kRealTypes).attrs({"bins:int"}).run(histogram);
 
 // x (flat) -> values, inverse, counts. The first and third outputs have room for all of x.
 void unique(OpContext& c) {
@@ -102,6 +111,7 @@ void unique(OpContext& c) {
   c.out(2).narrow(0, 0, counts.numel()).copy_(counts);
 }
 SIM_OP(UniqueWithCountsAndSorting)
+    .costly()
     .inputs(1)
     .outputs(3)
     .dtypes(kRealAndBool)
@@ -116,6 +126,7 @@ void unique_consecutive(OpContext& c) {
   c.out(2).narrow(0, 0, counts.numel()).copy_(counts);
 }
 SIM_OP(UniqueConsecutive)
+    .costly()
     .inputs(1)
     .outputs(3)
     .dtypes(kRealAndBool)
@@ -138,7 +149,7 @@ void unique_along_axis(OpContext& c) {
   c.out(3).fill_(counts.numel());
 }
 
-SIM_OP(UniqueAlongAxis).inputs(1).outputs(4).dtypes(kAllTypes).attrs({"axis:int"}).run(unique_along_axis);
+SIM_OP(UniqueAlongAxis).costly().inputs(1).outputs(4).dtypes(kAllTypes).attrs({"axis:int"}).run(unique_along_axis);
 
 }  // namespace
 }  // namespace acl_sim

@@ -56,10 +56,10 @@ void sample_grad(OpContext& c) {
 
 const std::vector<std::string> kAttrs = {"interpolation_mode:str", "padding_mode:str", "align_corners:bool"};
 
-SIM_OP(GridSampler2D).inputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample<false>);
-SIM_OP(GridSampler2DGrad).inputs(3).outputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample_grad<false>);
-SIM_OP(GridSampler3D).inputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample<true>);
-SIM_OP(GridSampler3DGrad).inputs(3).outputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample_grad<true>);
+SIM_OP(GridSampler2D).costly().inputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample<false>);
+SIM_OP(GridSampler2DGrad).costly().inputs(3).outputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample_grad<false>);
+SIM_OP(GridSampler3D).costly().inputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample<true>);
+SIM_OP(GridSampler3DGrad).costly().inputs(3).outputs(2).dtypes(kFloatTypes).attrs(kAttrs).run(sample_grad<true>);
 
 }  // namespace
 }  // namespace acl_sim
