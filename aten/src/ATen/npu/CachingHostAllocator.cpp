@@ -5,6 +5,7 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/impl/PinnedRanges.h>
 
 #include <chrono>
@@ -56,7 +57,9 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
 
   bool query_event(NPUEvent& event) override { return event.query(); }
   NPUStream get_current_stream() const override { return c10::npu::getCurrentNPUStream(); }
-  bool stream_is_capturing(NPUStream) const override { return false; }
+  bool stream_is_capturing(NPUStream stream) const override {
+    return c10::npu::capture_status(stream) != c10::npu::CaptureStatus::None;
+  }
 };
 
 void delete_host_block(void* ctx);
