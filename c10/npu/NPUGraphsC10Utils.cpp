@@ -33,10 +33,11 @@ CaptureStatus capture_status(const NPUStream& stream, aclmdlRI* graph) {
 }
 
 void detail::throw_capturing(const NPUStream& stream, const char* what) {
-  TORCH_CHECK(false, what, " on npu:", static_cast<int>(stream.device_index()),
-              " while the current stream is being captured into a graph: captured work is recorded and does not run, so "
-              "there is no value to wait for, and host memory is read at the call only. Do it before or after the "
-              "capture, or write the computation so that it stays on the device");
+  TORCH_CHECK(
+      false, what, " on npu:", static_cast<int>(stream.device_index()),
+      " while the current stream is being captured into a graph: captured work is recorded and does not run, so "
+      "there is no value to wait for, and host memory is read at the call only. Do it before or after the "
+      "capture, or write the computation so that it stays on the device");
 }
 
 NPUStreamCaptureModeGuard::NPUStreamCaptureModeGuard(aclmdlRICaptureMode mode) {

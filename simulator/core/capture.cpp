@@ -109,20 +109,22 @@ Graph& end_capture(Stream& stream) {
   Graph* graph = stream.capture.load();
   if (!graph) throw Error(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the stream is not in capture");
   if (graph->origin != &stream)
-    invalidate_and_throw(*graph, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
-                         format("the capture began on stream %u, not on stream %u", graph->origin->number, stream.number));
+    invalidate_and_throw(
+        *graph, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
+        format("the capture began on stream %u, not on stream %u", graph->origin->number, stream.number));
   if (const Stream* left = graph->state.load() == Graph::State::Capturing ? unjoined(*graph) : nullptr)
-    invalidate(*graph, ACL_ERROR_RT_STREAM_UNJOINED,
-               format("what was captured on stream %u has not been joined: record an event behind it, and let stream %u, "
-                      "on which the capture began, wait for that",
-                      left->number, stream.number));
+    invalidate(
+        *graph, ACL_ERROR_RT_STREAM_UNJOINED,
+        format("what was captured on stream %u has not been joined: record an event behind it, and let stream %u, "
+               "on which the capture began, wait for that",
+               left->number, stream.number));
   finish(*graph);
   if (graph->state.load() == Graph::State::Capturing) {
     graph->state.store(Graph::State::Ready);
     return *graph;
   }
   const aclError code = graph->invalid_code == ACL_ERROR_RT_STREAM_UNJOINED ? ACL_ERROR_RT_STREAM_UNJOINED
-                                                                           : ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
+                                                                            : ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
   const std::string reason = "nothing was captured: " + graph->invalid_reason;
   destroy_graph(*graph);
   throw Error(code, reason);
@@ -168,7 +170,7 @@ void capture_task(Stream& stream, Task& task) {
     graph->tasks.push_back(task);
     graph->task_streams.push_back(stream.number);
   } catch (...) {
-    drop_task(task);
+    if (task.kind != TaskKind::External) drop_task(task);  // another library keeps what was not launched
     throw;
   }
   Task& kept = graph->tasks.back();
@@ -182,7 +184,8 @@ void capture_record(Event& event, Stream& stream) {
   if (!graph) throw Error(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture ended while an event was recorded");
   require_valid(*graph);
   if (Graph* other = event.capture.load(); other && other != graph) {
-    const bool gone = std::find(graphs_in_capture().begin(), graphs_in_capture().end(), other) == graphs_in_capture().end();
+    const bool gone =
+        std::find(graphs_in_capture().begin(), graphs_in_capture().end(), other) == graphs_in_capture().end();
     if (!gone)
       invalidate_and_throw(*graph, ACL_ERROR_STREAM_CAPTURE_CONFLICT, "the event belongs to another capture under way");
   }
@@ -212,8 +215,9 @@ void capture_wait(Stream& stream, Event& event) {
   }
   if (!of_stream) {
     if (is_default_stream(stream))
-      invalidate_and_throw(*of_event, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
-                           "a default stream waits for an event of a capture; it cannot be captured, use another stream");
+      invalidate_and_throw(
+          *of_event, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+          "a default stream waits for an event of a capture; it cannot be captured, use another stream");
     if (stream.device != of_event->device)
       invalidate_and_throw(*of_event, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                            format("a stream of device %d waits for an event of a capture on device %d; a graph has one "
@@ -238,8 +242,9 @@ void detail::refuse_wait(Stream& stream, const char* what) {
   Graph* graph = stream.capture.load();
   if (!graph) return;
   require_valid(*graph);
-  invalidate_and_throw(*graph, ACL_ERROR_RT_STREAM_CAPTURED,
-                       format("%s: stream %u is in capture, its work is recorded and does not run", what, stream.number));
+  invalidate_and_throw(
+      *graph, ACL_ERROR_RT_STREAM_CAPTURED,
+      format("%s: stream %u is in capture, its work is recorded and does not run", what, stream.number));
 }
 
 void detail::refuse_wait(Event& event, const char* what) {
@@ -266,9 +271,9 @@ void detail::refuse_unsafe(const char* what) {
   if (thread_mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) return;
   const Lock lock(captures_mutex());
   for (const Graph* graph : graphs_in_capture()) {
-    const bool refuses = graph->mode == ACL_MODEL_RI_CAPTURE_MODE_GLOBAL ||
-                         (graph->mode == ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL &&
-                          graph->thread == std::this_thread::get_id());
+    const bool refuses =
+        graph->mode == ACL_MODEL_RI_CAPTURE_MODE_GLOBAL ||
+        (graph->mode == ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL && graph->thread == std::this_thread::get_id());
     if (refuses)
       throw Error(ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
                   format("%s: not while stream %u of device %d is in capture, unless the capture or this thread is in "

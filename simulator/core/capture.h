@@ -8,11 +8,11 @@
 // stream counts its steps, and a record of an event notes what the recording stream knows of all others (a vector
 // clock). The order in which tasks were recorded fits all these waits, so a replay runs them one after another in that
 // order, as one task of the stream it is given to.
-// A task that runs consumes what it owns. A recorded one lends it: each run gets a copy of the task, and the graph frees
-// what is lent at its end. Compiled operators of a graph are not evicted (CompiledOp::pins).
-// Whatever has no answer while a stream is in capture (waiting for it, asking whether it is done) is refused with ACL's
-// code and makes the capture invalid: it records nothing more, and its end says why. All of the bookkeeping is under one
-// lock, which is taken only while some stream is in capture.
+// A task that runs consumes what it owns. A recorded one lends it: each run gets a copy of the task, and the graph
+// frees what is lent at its end. Compiled operators of a graph are not evicted (CompiledOp::pins). Whatever has no
+// answer while a stream is in capture (waiting for it, asking whether it is done) is refused with ACL's code and makes
+// the capture invalid: it records nothing more, and its end says why. All of the bookkeeping is under one lock, which
+// is taken only while some stream is in capture.
 
 #include <acl/acl.h>
 
@@ -39,8 +39,8 @@ using StreamClock = std::map<const Stream*, uint64_t>;
 struct Graph {
   enum class State : uint8_t { Capturing, Invalid, Ready };
 
-  std::atomic<bool> alive{false};      // a caller may use it
-  std::atomic<int> references{0};      // the caller, the capture, queued replays, graphs that contain it
+  std::atomic<bool> alive{false};  // a caller may use it
+  std::atomic<int> references{0};  // the caller, the capture, queued replays, graphs that contain it
   std::atomic<State> state{State::Ready};
   Device* device = nullptr;
   uint32_t number = 0;
@@ -69,8 +69,8 @@ void refuse_unsafe(const char* what);
 inline bool capturing() { return __builtin_expect(detail::captures.load(std::memory_order_relaxed) != 0, 0); }
 
 void begin_capture(Stream& stream, aclmdlRICaptureMode mode);
-// The graph of the stream's capture, for its caller. Throws Error if the capture was invalid or is not whole; it is over
-// in any case.
+// The graph of the stream's capture, for its caller. Throws Error if the capture was invalid or is not whole; it is
+// over in any case.
 Graph& end_capture(Stream& stream);
 aclmdlRICaptureStatus capture_status(const Stream& stream, Graph** graph);
 // Sets the calling thread's mode and returns the one before.

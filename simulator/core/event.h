@@ -27,7 +27,7 @@ struct Event {
   std::atomic<Stream*> stream{nullptr};  // of the last record, and the number of its task there
   std::atomic<uint64_t> task_id{0};
   std::atomic<Graph*> capture{nullptr};  // it was last recorded in, see Note [Capture]
-  uint32_t stream_lives = 0;  // tells whether `stream` is still the one that recorded
+  uint32_t stream_lives = 0;             // tells whether `stream` is still the one that recorded
   uint32_t flags = 0;
   std::atomic<aclError> failure{ACL_SUCCESS};  // see Note [Failed collectives] in external.h
   std::string failure_text;                    // under the mutex

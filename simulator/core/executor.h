@@ -16,8 +16,8 @@ void run_op(Stream& stream, Task& task) noexcept;
 // Frees what a launch owns; every launch ends in exactly one of run_op and drop_op.
 void drop_op(Task& task) noexcept;
 
-// For Note [Capture]. A recorded launch lends what it owns to its copies, until it is taken back; a copy is made ready for
-// a run, for which faults and dumps are looked up anew.
+// For Note [Capture]. A recorded launch lends what it owns to its copies, until it is taken back; a copy is made ready
+// for a run, for which faults and dumps are looked up anew.
 void lend_op(Task& task) noexcept;
 void take_back_op(Task& task) noexcept;
 void prepare_replay(Task& task, Device& device) noexcept;

@@ -69,7 +69,8 @@ Graph& make_graph(Device& device) {
 
 Graph& graph_of(aclmdlRI handle) {
   if (Graph* graph = pool().check(handle)) return *graph;
-  throw Error(handle ? ACL_ERROR_RT_INVALID_HANDLE : ACL_ERROR_INVALID_PARAM, format("%p is no model instance", handle));
+  throw Error(handle ? ACL_ERROR_RT_INVALID_HANDLE : ACL_ERROR_INVALID_PARAM,
+              format("%p is no model instance", handle));
 }
 
 void execute_graph(Graph& graph, Stream& stream) {
@@ -106,10 +107,11 @@ void release_graph(Graph* graph) {
 std::string describe_graph(const Graph& graph) {
   std::string text = "[";
   for (size_t i = 0; i < graph.tasks.size(); ++i) {
-    text += format("%s\n{\"name\": \"%s\", \"ph\": \"X\", \"ts\": %zu, \"dur\": 1, \"pid\": \"model %u\", "
-                   "\"tid\": \"stream %u\", \"args\": {\"Model Id\": %u, \"Stream Id\": %u, \"Task Id\": %zu}}",
-                   i == 0 ? "" : ",", escaped(name_of(graph.tasks[i])).c_str(), i, graph.number, graph.task_streams[i],
-                   graph.number, graph.task_streams[i], i);
+    text += format(
+        "%s\n{\"name\": \"%s\", \"ph\": \"X\", \"ts\": %zu, \"dur\": 1, \"pid\": \"model %u\", "
+        "\"tid\": \"stream %u\", \"args\": {\"Model Id\": %u, \"Stream Id\": %u, \"Task Id\": %zu}}",
+        i == 0 ? "" : ",", escaped(name_of(graph.tasks[i])).c_str(), i, graph.number, graph.task_streams[i],
+        graph.number, graph.task_streams[i], i);
   }
   return text + "\n]\n";
 }

@@ -49,7 +49,7 @@ struct Stream {
   uint32_t number = 0;  // for log lines and exception information
   uint32_t flags = 0;
   int32_t priority = 0;
-  std::atomic<uint32_t> lives{0};  // counts reuses of this handle's memory
+  std::atomic<uint32_t> lives{0};        // counts reuses of this handle's memory
   std::atomic<Graph*> capture{nullptr};  // takes its tasks, see Note [Capture]
   std::atomic<bool> overflow_check{false};
   std::atomic<bool> saturates{false};  // see Note [Saturation] in exec/watching/saturation.h

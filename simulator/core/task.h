@@ -35,7 +35,7 @@ struct OpLaunch {
   OpSpill* spill;
   uint32_t host_operands;  // bit i: operand i is an offset into `values`
   OpFault fault;
-  bool lent;             // `spill` belongs to a graph, see Note [Capture]
+  bool lent;  // `spill` belongs to a graph, see Note [Capture]
   float fault_scale;
   DumpTicket* dump;  // its operands go to a file, see exec/watching/dump.h
   void* operands[kInline];

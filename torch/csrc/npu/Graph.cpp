@@ -38,9 +38,9 @@ void bind_graphs(py::module_& m) {
            py::arg("pool") = py::none(), py::arg("capture_error_mode") = "global")
       .def("capture_end", torch::wrap_pybind_function_no_gil(&NPUGraph::capture_end))
       .def("instantiate", torch::wrap_pybind_function_no_gil(&NPUGraph::instantiate))
-      .def("register_generator_state",
-           torch::wrap_pybind_function(
-               [](NPUGraph& graph, const at::Generator& generator) { graph.register_generator_state(generator); }),
+      .def("register_generator_state", torch::wrap_pybind_function([](NPUGraph& graph, const at::Generator& generator) {
+             graph.register_generator_state(generator);
+           }),
            py::arg("generator"))
       .def("replay", torch::wrap_pybind_function_no_gil(&NPUGraph::replay))
       .def("reset", torch::wrap_pybind_function_no_gil(&NPUGraph::reset))

@@ -217,7 +217,8 @@ MempoolId_t NPUGraph::pool() const {
 
 void NPUGraph::debug_dump(const std::string& path) {
   require_graph("debug_dump");
-  TORCH_CHECK(acl::has_function("aclmdlRIDebugJsonPrint"), "This CANN cannot write a graph: it lacks aclmdlRIDebugJsonPrint.");
+  TORCH_CHECK(acl::has_function("aclmdlRIDebugJsonPrint"),
+              "This CANN cannot write a graph: it lacks aclmdlRIDebugJsonPrint.");
   // On a card the file has to be there already.
   std::FILE* file = std::fopen(path.c_str(), "w");
   TORCH_CHECK(file != nullptr, "NPUGraph::debug_dump cannot write ", path);

@@ -4,9 +4,10 @@
 // Note [Graphs]
 // A capture is ACL's (aclmdlRICapture*): between begin and end the current stream keeps what is put on it instead of
 // running it, on a card as on the simulator. So operators go their usual way, down to the launcher, and the host has to
-// see to three things. Memory: what the captured stream allocates comes from a private pool (Note [Private pools]), which
-// lives as long as the graph, since a replay reads and writes the same addresses. Random numbers: Note [Random numbers in
-// a graph]. Waits and questions: Note [Captures under way]. A replay is one launch, through the task queue like any other.
+// see to three things. Memory: what the captured stream allocates comes from a private pool (Note [Private pools]),
+// which lives as long as the graph, since a replay reads and writes the same addresses. Random numbers: Note [Random
+// numbers in a graph]. Waits and questions: Note [Captures under way]. A replay is one launch, through the task queue
+// like any other.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/GraphImplInterface.h>

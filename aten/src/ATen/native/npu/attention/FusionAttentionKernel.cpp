@@ -3,10 +3,10 @@
 // batch.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 #include <ATen/native/npu/frame/registration/CustomAutograd.h>
-#include <ATen/native/npu/frame/command/DrawPlace.h>
 
 #include <limits>
 #include <string>

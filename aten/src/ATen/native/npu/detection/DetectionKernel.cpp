@@ -3,11 +3,11 @@
 
 #include <ATen/native/npu/detection/DetectionArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/where.h>

@@ -1,11 +1,11 @@
 // Dropout as npu operators: masks of bits, or of bytes, drawn by the device from the generator's seed and offset.
 
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
