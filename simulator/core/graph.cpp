@@ -6,6 +6,7 @@
 #include "core/executor.h"
 #include "core/graph_pool.h"
 #include "core/handles.h"
+#include "core/process.h"
 #include "core/profile.h"
 #include "core/stream.h"
 
@@ -86,6 +87,35 @@ void execute_graph(Graph& graph, Stream& stream) {
   task.tiny = task.modest = task.brief = false;
   task.graph = {&graph};
   stream.submit(task);
+}
+
+void Stream::run_graph(const Task& launch) {
+  Graph& graph = *launch.graph.graph;
+  const std::lock_guard<std::mutex> lock(graph.running);
+  for (const Task& recorded : graph.tasks) {
+    if (exiting() || aborting() || device->lost.load(std::memory_order_relaxed)) break;
+    Task task = recorded;
+    task.id = launch.id;
+    task.number = 0;
+    if (profiling()) {
+      note_submission(task);
+      if (launch.number != 0) {
+        task.correlation = launch.correlation;
+        task.submitted = launch.submitted;
+        task.thread = launch.thread;
+      }
+    }
+    if (task.kind == TaskKind::Op) {
+      device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
+      prepare_replay(task, *device);
+    } else if (task.kind == TaskKind::Graph) {
+      task.graph.graph->references.fetch_add(1, std::memory_order_relaxed);
+    } else if (task.kind == TaskKind::Copy) {
+      task.copy.owned = nullptr;  // the graph's
+    }
+    if (!task.tiny) call_team();
+    execute(task);
+  }
 }
 
 void destroy_graph(Graph& graph) {

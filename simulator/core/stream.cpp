@@ -315,35 +315,6 @@ inline void Stream::perform(Task& task) {
   }
 }
 
-void Stream::run_graph(const Task& launch) {
-  Graph& graph = *launch.graph.graph;
-  const std::lock_guard<std::mutex> lock(graph.running);
-  for (const Task& recorded : graph.tasks) {
-    if (exiting() || aborting() || device->lost.load(std::memory_order_relaxed)) break;
-    Task task = recorded;
-    task.id = launch.id;
-    task.number = 0;
-    if (profiling()) {
-      note_submission(task);
-      if (launch.number != 0) {
-        task.correlation = launch.correlation;
-        task.submitted = launch.submitted;
-        task.thread = launch.thread;
-      }
-    }
-    if (task.kind == TaskKind::Op) {
-      device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
-      prepare_replay(task, *device);
-    } else if (task.kind == TaskKind::Graph) {
-      task.graph.graph->references.fetch_add(1, std::memory_order_relaxed);
-    } else if (task.kind == TaskKind::Copy) {
-      task.copy.owned = nullptr;  // the graph's
-    }
-    if (!task.tiny) set_team(host_team.load(std::memory_order_relaxed));
-    execute(task);
-  }
-}
-
 void Stream::execute_timed(Task& task) {
   const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill ||
                         task.kind == TaskKind::Graph;
@@ -355,6 +326,8 @@ void Stream::execute_timed(Task& task) {
   busy_since_.store(0, std::memory_order_relaxed);
   device->counters.busy_ns.fetch_add(clock_ns(CLOCK_MONOTONIC) - begin, std::memory_order_release);
 }
+
+void Stream::call_team() { set_team(host_team.load(std::memory_order_relaxed)); }
 
 uint64_t Stream::busy_for() const {
   const int64_t begin = busy_since_.load(std::memory_order_relaxed);
@@ -384,7 +357,7 @@ void Stream::run_all() {
     } else {
       // The same for every stream, however many compute at once: some kernels round differently with fewer threads, and
       // then results would depend on chance.
-      set_team(host_team.load(std::memory_order_relaxed));
+      call_team();
       execute_timed(task);
     }
     complete(id);

@@ -95,6 +95,7 @@ struct Stream {
   void perform(Task& task);
   void execute_timed(Task& task);
   void run_graph(const Task& launch);
+  static void call_team();  // of the host's threads, for what is not tiny
   void complete(uint64_t id);
   void tell_waiters();
   bool caller_may_run(const Task& task) const;

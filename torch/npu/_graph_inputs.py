@@ -4,9 +4,10 @@ import traceback
 import weakref
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+import torch
 
 
 class _Input:

@@ -95,7 +95,7 @@ def _function_of(part: _Part) -> Callable[..., Any]:
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            for to, given in zip(part.flat_arguments, inputs):
+            for to, given in zip(part.flat_arguments, inputs, strict=False):
                 _copy_unless_same(to, given)
             part.forward.replay()
             return tuple(o.detach() for o in part.outputs)
@@ -137,8 +137,8 @@ def make_graphed_callables(
 ) -> Any:
     r"""Return modules or functions whose forward and backward pass are replays of graphs.
 
-    As :func:`torch.cuda.make_graphed_callables`: the result stands where the original stood in a training loop. A module
-    is changed in place; in the state (training or evaluation) that it was not captured in it runs as before.
+    As :func:`torch.cuda.make_graphed_callables`: the result stands where the original stood in a training loop. A
+    module is changed in place; in the state (training or evaluation) that it was not captured in it runs as before.
 
     Args:
         callables (Module, function, or tuple of these): in the order in which the loop calls them.
@@ -171,5 +171,5 @@ def make_graphed_callables(
     for part in reversed(parts):
         _capture_backward(part, shared, allow_unused_input)
     made = [_function_of(part) for part in parts]
-    made = [_put_into(f, g) if isinstance(f, torch.nn.Module) else g for f, g in zip(functions, made)]
+    made = [_put_into(f, g) if isinstance(f, torch.nn.Module) else g for f, g in zip(functions, made, strict=True)]
     return made[0] if only_one else tuple(made)

@@ -6,8 +6,9 @@ docs/graphs.md says what can be captured. On a card CANN captures (9.0 or later)
 import gc
 from types import TracebackType
 
-import torch
 from torch._C import _npu_graph_pool_handle, _npu_isCurrentStreamCapturing, _NPUGraph
+
+import torch
 
 from . import _refused
 from ._graph_inputs import InputTracker

@@ -5,11 +5,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common_utils import TestCase, run_tests  # noqa: E402, F401
+from common_utils import TestCase, run_tests  # noqa: F401
 
-import torch  # noqa: E402
-import torch.npu  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+import torch.npu
+from torch import nn
 
 DEVICE = "npu:0"
 

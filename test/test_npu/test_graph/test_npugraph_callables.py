@@ -2,10 +2,10 @@
 
 import copy
 
+import torch._dynamo
 from graph_case import DEVICE, Net, TestCase, batches, run_tests
 
 import torch
-import torch._dynamo
 from torch import nn
 
 

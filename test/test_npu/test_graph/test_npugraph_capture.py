@@ -125,13 +125,13 @@ class TestReplay(TestCase):
         x = torch.zeros(4, device=DEVICE)
         inner, _ = captured(lambda: x.add_(1), warm_up=0)
 
-        def work():
+        def work(inner=inner):
             inner.replay()
             x.mul_(2)
             inner.replay()
 
         outer, _ = captured(work, warm_up=0)
-        del inner
+        del inner, work
         outer.replay()
         self.assertEqual(x.tolist(), [3] * 4)
 

@@ -1,6 +1,7 @@
 """Operators of upstream's database, captured and replayed with other inputs: the results are those of an eager run.
 
-A default run takes a part of the operators, which NPU_OPS_SEED chooses; NPU_SLOW_TESTS=1 all of them, with every sample.
+A default run takes a part of the operators, which NPU_OPS_SEED chooses; NPU_SLOW_TESTS=1 all of them, with every
+sample.
 What needs a value on the host, or runs on the CPU, cannot be captured and has to say so.
 """
 
@@ -8,11 +9,10 @@ import os
 import re
 import warnings
 
-from graph_case import DEVICE, TestCase, run_tests
-
 import op_checks
 import op_runner
 import torch.utils._pytree as pytree
+from graph_case import DEVICE, TestCase, run_tests
 from op_checks import Unsuited, place
 from torch.testing._internal.common_methods_invocations import op_db
 
