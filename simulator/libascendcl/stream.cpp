@@ -290,6 +290,8 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent start_handle, aclrtEvent en
   Event& start = event_of(start_handle);
   Event& end = event_of(end_handle);
   if (!ms) throw Error(ACL_ERROR_INVALID_PARAM, "ms is null");
+  check_no_capture(start, "asking for the time of an event");
+  check_no_capture(end, "asking for the time of an event");
   if (start.recorded.load() == 0 || end.recorded.load() == 0)
     throw Error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "an event has not been recorded");
   if (!start.complete() || !end.complete())

@@ -2,8 +2,8 @@ r"""The ``npugraphs`` back end of :func:`torch.compile`: forward and backward of
 
 The counterpart of torch.cuda's ``cudagraphs``. A compiled graph runs once as it is, is captured at its second call, and
 is replayed from then on. Inputs that keep their address (parameters) are read where they are, others are copied into
-tensors of the graph's; results are copies, so that they outlive the next replay. What cannot be captured runs operator by
-operator.
+tensors of the graph's; results are copies, so that they outlive the next replay. What cannot be captured runs operator
+by operator.
 """
 
 import logging
