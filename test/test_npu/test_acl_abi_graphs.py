@@ -94,7 +94,7 @@ class TestGraphs(acl.AclTestCase):
         graph = self.end()
         self.refused(lib.aclmdlRIExecute(graph, 0), acl.INVALID_PARAM)
         self.refused(lib.aclmdlRIDebugJsonPrint(graph, None, 0), acl.INVALID_PARAM)
-        self.refused(lib.aclmdlRIDebugJsonPrint(graph, b"/no/such/folder/graph.json", 0), 107011)
+        self.refused(lib.aclmdlRIDebugJsonPrint(graph, b"/no/such/folder/graph.json", 0), 107009)
         self.ok(lib.aclrtSetDevice(1))
         self.refused(lib.aclmdlRIExecuteAsync(graph, None), acl.RT_STREAM_CONTEXT)
         self.ok(lib.aclrtSetDevice(0))
