@@ -50,12 +50,14 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
   }
 
   void record_stream(std::optional<std::vector<NPUEvent>>& events, NPUStream stream) override {
+    // A captured copy reads the block at each replay: there is no event after which it is free.
+    if (stream_is_capturing(stream)) return;
     NPUEvent event = NPUEvent::untraced();
     event.record(stream, /*raise_deferred=*/false);  // this runs when a block is freed
     events->push_back(std::move(event));
   }
 
-  bool query_event(NPUEvent& event) override { return event.query(); }
+  bool query_event(NPUEvent& event) override { return !c10::npu::is_any_capture_under_way() && event.query(); }
   NPUStream get_current_stream() const override { return c10::npu::getCurrentNPUStream(); }
   bool stream_is_capturing(NPUStream stream) const override {
     return c10::npu::capture_status(stream) != c10::npu::CaptureStatus::None;
