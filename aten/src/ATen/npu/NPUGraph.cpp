@@ -3,7 +3,6 @@
 #include <ATen/npu/NPUGraph.h>
 
 #include <ATen/Utils.h>
-#include <ATen/npu/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 #include <acl_loader.h>
 #include <c10/npu/MemPool.h>
@@ -99,7 +98,6 @@ void NPUGraph::fill_draws(const c10::npu::NPUStream& stream) {
 
 void NPUGraph::leave_pool() {
   if (pool_ != allocator::kPublicPool) {
-    getCachingHostAllocator()->release_pool(pool_);
     allocator::get()->releasePool(device_, std::exchange(pool_, allocator::kPublicPool));
   }
 }
@@ -142,12 +140,6 @@ void NPUGraph::capture_begin(MempoolId_t pool, GraphCaptureMode mode) {
       return acl::aclmdlRICaptureGetInfo(asked, &status, &found) == ACL_SUCCESS &&
              status != ACL_MODEL_RI_CAPTURE_STATUS_NONE && found == graph;
     });
-    // Pinned memory that the captured work takes is kept in the same way.
-    getCachingHostAllocator()->begin_allocate_to_pool(own, [graph](c10::Stream asked) {
-      aclmdlRI found = nullptr;
-      c10::npu::capture_status(c10::npu::NPUStream(asked), &found);
-      return found == graph;
-    });
     pool_ = own;
   } catch (...) {
     aclmdlRI unused = nullptr;
@@ -177,7 +169,6 @@ void NPUGraph::capture_end() {
   graph_ = captured;
   c10::npu::detail::captures_under_way.fetch_sub(1);
   allocator::get()->endAllocateToPool(device_, pool_);
-  getCachingHostAllocator()->end_allocate_to_pool(pool_);
   try {
     TORCH_CHECK(code == ACL_SUCCESS, "The capture of an NPUGraph failed: NPU error, NPU error code is ", code, " (",
                 c10::npu::error_name(code), ")", reason.empty() ? "" : "\nReason: ", reason);
