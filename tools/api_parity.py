@@ -16,7 +16,6 @@ from typing import Any
 
 _SMI = "read from nvidia-smi's library; `npu-smi info` shows it for Ascend"
 _CUDA_RUNTIME = "the CUDA run-time library as a module; AscendCL errors are raised as torch.AcceleratorError"
-_CAPTURE = "captures a CUDA stream into a graph; AscendCL of the supported releases has no such capture"
 _MEM_POOL = "private pools for CUDA graphs and for NCCL buffers; npu memory comes from the caching allocator alone"
 _PLUGGABLE = "replaces the allocator by a CUDA library of one's own; npu memory comes from the caching allocator alone"
 _NOCACHE = "a switch of CUDA's allocator for its memory checkers; npu memory always comes from the caching allocator"
@@ -32,11 +31,6 @@ _JIT = "compiles CUDA C++ text with nvrtc"
 _HANDLE = "a handle of a CUDA library; CANN has none"
 
 NOT_APPLICABLE = {
-    "CUDAGraph": _CAPTURE,
-    "graph": _CAPTURE,
-    "graph_pool_handle": _CAPTURE,
-    "graphs": _CAPTURE,
-    "make_graphed_callables": _CAPTURE,
     "CUDAPluggableAllocator": _PLUGGABLE,
     "change_current_allocator": _PLUGGABLE,
     "MemPool": _MEM_POOL,
@@ -70,7 +64,7 @@ NOT_APPLICABLE = {
     "tunable": _TUNABLE,
 }
 # Spelled otherwise here.
-RENAMED = {"DeferredCudaCallError": "DeferredNpuCallError"}
+RENAMED = {"CUDAGraph": "NPUGraph", "DeferredCudaCallError": "DeferredNpuCallError"}
 # Sub-modules whose public names count too, unless the sub-module itself is not applicable.
 SUBMODULES = ("amp", "memory", "random", "streams")
 # Names that torch.cuda merely imports for its own use.

@@ -3,6 +3,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 
 #include <acl_loader.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUSyncDebug.h>
 #include <c10/npu/impl/Correlation.h>
@@ -273,6 +274,9 @@ void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kin
   if (nbytes == 0) {
     return;
   }
+  if (C10_UNLIKELY(is_any_capture_under_way()) && kind == ACL_MEMCPY_HOST_TO_DEVICE && !impl::is_pinned(src)) {
+    assert_not_capturing(stream, "Copying from host memory that is not pinned");
+  }
   launch(stream, "aclrtMemcpyAsync",
          [=](aclrtStream handle) { return acl::aclrtMemcpyAsync(dst, nbytes, src, nbytes, kind, handle); });
   if (kind == ACL_MEMCPY_HOST_TO_DEVICE && !delivers_at_the_call() && !impl::is_pinned(src)) {
@@ -281,6 +285,9 @@ void memcpy_async(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kin
 }
 
 void memcpy_and_sync(void* dst, const void* src, size_t nbytes, aclrtMemcpyKind kind, const NPUStream& stream) {
+  assert_not_capturing(stream, kind == ACL_MEMCPY_DEVICE_TO_HOST
+                                   ? "A value is wanted on the host (item(), tolist(), cpu(), print, nonzero, ...)"
+                                   : "Copying from the host, unless from pinned memory with non_blocking=True,");
   report_sync();
   // A copy to pageable memory waits inside ACL, without a limit: what is queued before it is waited for here.
   if (kind == ACL_MEMCPY_DEVICE_TO_HOST) {

@@ -25,6 +25,7 @@ Event* create_event(uint32_t flags) {
   event->time_ns.store(0);
   event->failure.store(ACL_SUCCESS);
   event->stream.store(nullptr);
+  event->capture.store(nullptr);
   event->flags = flags;
   event->references.store(1);
   event->alive.store(true, std::memory_order_release);

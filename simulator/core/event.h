@@ -15,6 +15,7 @@
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
 
+struct Graph;
 struct Stream;
 
 struct Event {
@@ -25,7 +26,8 @@ struct Event {
   std::atomic<int> references{0};        // the caller and queued tasks
   std::atomic<Stream*> stream{nullptr};  // of the last record, and the number of its task there
   std::atomic<uint64_t> task_id{0};
-  uint32_t stream_lives = 0;  // tells whether `stream` is still the one that recorded
+  std::atomic<Graph*> capture{nullptr};  // it was last recorded in, see Note [Capture]
+  uint32_t stream_lives = 0;             // tells whether `stream` is still the one that recorded
   uint32_t flags = 0;
   std::atomic<aclError> failure{ACL_SUCCESS};  // see Note [Failed collectives] in external.h
   std::string failure_text;                    // under the mutex

@@ -16,6 +16,12 @@ void run_op(Stream& stream, Task& task) noexcept;
 // Frees what a launch owns; every launch ends in exactly one of run_op and drop_op.
 void drop_op(Task& task) noexcept;
 
+// For Note [Capture]. A recorded launch lends what it owns to its copies, until it is taken back; a copy is made ready
+// for a run, for which faults and dumps are looked up anew.
+void lend_op(Task& task) noexcept;
+void take_back_op(Task& task) noexcept;
+void prepare_replay(Task& task, Device& device) noexcept;
+
 // For the profiler, see core/profile.h: the number of a launch's text, and the bytes of its operands on the device. The
 // text has fields between tabs: type, AI_CORE or AI_CPU, the inputs' shapes, dtypes and formats, those of the outputs,
 // attributes; shapes as "2,3;4", the others with semicolons, too.

@@ -191,6 +191,8 @@ void describe(const Task& task, aclsimRecord& record) {
       record.kind = ACL_SIM_RECORD_EXTERNAL;
       record.text = literal_number(task.external.name);
       break;
+    case TaskKind::Graph:
+      break;  // its tasks have records
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/stream.h"
 
+#include "core/capture.h"
 #include "core/clock.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -79,7 +80,14 @@ bool spin(Clock::duration most, bool yield, Done&& done) {
   return done();
 }
 
-void drop(Task& task) {
+void run_copy(CopyWork& copy) {
+  copy_now(copy.to, copy.from, copy.bytes);
+  give_scratch(copy.owned);
+}
+
+}  // namespace
+
+void drop_task(Task& task) {
   switch (task.kind) {
     case TaskKind::Op:
       drop_op(task);
@@ -100,22 +108,18 @@ void drop(Task& task) {
     case TaskKind::External:
       drop_external(task.external);
       break;
+    case TaskKind::Graph:
+      release_graph(task.graph.graph);
+      break;
   }
 }
 
 // Here, and not by a look at the stream before: an idle stream may have stopped being one by the time of submission.
-void stage(CopyWork& copy) {
+void stage_copy(CopyWork& copy) {
   copy.owned = take_scratch(copy.bytes);
   std::memcpy(copy.owned, copy.from, copy.bytes);
   copy.from = copy.owned;
 }
-
-void run_copy(CopyWork& copy) {
-  copy_now(copy.to, copy.from, copy.bytes);
-  give_scratch(copy.owned);
-}
-
-}  // namespace
 
 // ---- submitting
 
@@ -135,6 +139,7 @@ bool Stream::hand_over(const Task& task) {
 }
 
 void Stream::submit(Task& task) {
+  if (__builtin_expect(capture.load(std::memory_order_relaxed) != nullptr, 0)) return capture_task(*this, task);
   task.number = 0;
   if (profiling()) note_submission(task);
   uint64_t word = word_.load(std::memory_order_relaxed);
@@ -144,7 +149,7 @@ void Stream::submit(Task& task) {
     if (word_.compare_exchange_strong(word, next | kRunning, std::memory_order_acq_rel)) {
       task.id = next >> kShift;
       if (__builtin_expect(exiting(), 0)) {
-        drop(task);
+        drop_task(task);
       } else {
         if (task.kind == TaskKind::Op)
           direct_ops_.store(direct_ops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -165,12 +170,12 @@ void Stream::submit(Task& task) {
 
 void Stream::enqueue(Task& task) {
   if (exiting()) {
-    drop(task);
+    drop_task(task);
     return;
   }
   ring_.make();
   if (task.kind == TaskKind::Op) device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
-  if (task.kind == TaskKind::Copy && task.copy.pageable) stage(task.copy);
+  if (task.kind == TaskKind::Copy && task.copy.pageable) stage_copy(task.copy);
   if (!task.tiny) host_team.store(omp_get_max_threads(), std::memory_order_relaxed);
   uint64_t word = word_.load(std::memory_order_relaxed), next = 0;
   do {
@@ -245,10 +250,11 @@ void Stream::execute(Task& task) {
   if (__builtin_expect(skip, 0)) {
     if (device->lost.load(std::memory_order_relaxed))
       set_error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", device->id), nullptr);
-    drop(task);
+    drop_task(task);
     return;
   }
-  if (profiling()) {
+  // The tasks of a graph leave records of their own.
+  if (profiling() && task.kind != TaskKind::Graph) {
     execute_recorded(task);
   } else {
     perform(task);
@@ -274,7 +280,7 @@ inline void Stream::perform(Task& task) {
       break;
     case TaskKind::Record:
       pass_failure_to(*task.event.event);
-      drop(task);
+      drop_task(task);
       break;
     case TaskKind::Wait: {
       Event& event = *task.event.event;
@@ -302,11 +308,16 @@ inline void Stream::perform(Task& task) {
     case TaskKind::External:
       if (run_external(task.external, *this, task)) passes_failure_.store(true, std::memory_order_relaxed);
       break;
+    case TaskKind::Graph:
+      run_graph(task);
+      drop_task(task);
+      break;
   }
 }
 
 void Stream::execute_timed(Task& task) {
-  const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill;
+  const bool computes = task.kind == TaskKind::Op || task.kind == TaskKind::Copy || task.kind == TaskKind::Fill ||
+                        task.kind == TaskKind::Graph;
   if (!computes) return execute(task);  // it may wait for others
   const int64_t begin = clock_ns(CLOCK_MONOTONIC);
   busy_since_.store(begin, std::memory_order_relaxed);
@@ -315,6 +326,8 @@ void Stream::execute_timed(Task& task) {
   busy_since_.store(0, std::memory_order_relaxed);
   device->counters.busy_ns.fetch_add(clock_ns(CLOCK_MONOTONIC) - begin, std::memory_order_release);
 }
+
+void Stream::call_team() { set_team(host_team.load(std::memory_order_relaxed)); }
 
 uint64_t Stream::busy_for() const {
   const int64_t begin = busy_since_.load(std::memory_order_relaxed);
@@ -346,7 +359,7 @@ void Stream::run_all() {
     } else {
       // The same for every stream, however many compute at once: some kernels round differently with fewer threads, and
       // then results would depend on chance.
-      set_team(host_team.load(std::memory_order_relaxed));
+      call_team();
       execute_timed(task);
     }
     complete(id);

@@ -40,6 +40,7 @@ namespace [[gnu::visibility("hidden")]] acl_sim {
 class Device;
 struct Context;
 struct Event;
+struct Graph;
 
 struct Stream {
   std::atomic<bool> alive{false};  // a caller may use it
@@ -48,7 +49,8 @@ struct Stream {
   uint32_t number = 0;  // for log lines and exception information
   uint32_t flags = 0;
   int32_t priority = 0;
-  std::atomic<uint32_t> lives{0};  // counts reuses of this handle's memory
+  std::atomic<uint32_t> lives{0};        // counts reuses of this handle's memory
+  std::atomic<Graph*> capture{nullptr};  // takes its tasks, see Note [Capture]
   std::atomic<bool> overflow_check{false};
   std::atomic<bool> saturates{false};  // see Note [Saturation] in exec/watching/saturation.h
   Report* report = nullptr;            // who runs this stream's host callbacks
@@ -92,6 +94,8 @@ struct Stream {
   void execute_recorded(Task& task);
   void perform(Task& task);
   void execute_timed(Task& task);
+  void run_graph(const Task& launch);
+  static void call_team();  // of the host's threads, for what is not tiny
   void complete(uint64_t id);
   void tell_waiters();
   bool caller_may_run(const Task& task) const;
@@ -157,6 +161,12 @@ void drain_device(const Device& device);
 // Calls abort() on and then destroys every stream of a context (or of every context of the device, for nullptr).
 void destroy_streams(Device& device, Context* context);
 void abort_device(Device& device);
+
+// Frees what a task owns that will not run.
+void drop_task(Task& task);
+// Gives a copy its own copy of the host memory that it reads.
+void stage_copy(CopyWork& copy);
+bool is_default_stream(const Stream& stream);
 
 // Called by the exit handler: workers finish what they run and park.
 void park_workers();

@@ -1,5 +1,6 @@
 // All streams of the process: making and ending them, finding them by handle, and waiting for those of a device.
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -29,6 +30,7 @@ StreamPool& pool() {
 }  // namespace
 
 void Stream::destroy(bool drop_work) {
+  if (capturing()) abandon_capture(*this);
   if (drop_work) abort();
   wait(last_submitted(), -1);
   alive.store(false, std::memory_order_release);
@@ -36,6 +38,8 @@ void Stream::destroy(bool drop_work) {
   lives.fetch_add(1);
   pool().give(this);
 }
+
+bool is_default_stream(const Stream& stream) { return stream.context && stream.context->default_stream == &stream; }
 
 Stream& create_stream(Context& context, uint32_t flags, int32_t priority) {
   Stream* stream = pool().take();

@@ -13,9 +13,10 @@ namespace [[gnu::visibility("hidden")]] acl_sim {
 struct CompiledOp;
 struct DumpTicket;
 struct Event;
+struct Graph;
 struct Report;
 
-enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback, External };
+enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback, External, Graph };
 
 enum class OpFault : uint8_t { None, Scale, Error, Hang };
 
@@ -34,6 +35,7 @@ struct OpLaunch {
   OpSpill* spill;
   uint32_t host_operands;  // bit i: operand i is an offset into `values`
   OpFault fault;
+  bool lent;  // `spill` belongs to a graph, see Note [Capture]
   float fault_scale;
   DumpTicket* dump;  // its operands go to a file, see exec/watching/dump.h
   void* operands[kInline];
@@ -76,6 +78,11 @@ struct ExternalWork {
   float fault_scale;
 };
 
+// A whole graph, see Note [Capture].
+struct GraphWork {
+  Graph* graph;
+};
+
 struct Task {
   uint64_t id;
   uint64_t number;       // for the profiler; 0: submitted while nobody watched
@@ -93,6 +100,7 @@ struct Task {
     EventWork event;
     CallbackWork callback;
     ExternalWork external;
+    GraphWork graph;
   };
 };
 static_assert(std::is_trivially_copyable_v<Task>);

@@ -1,6 +1,7 @@
 // acl_rt.h: devices, contexts, peers, and what is counted.
 
 #include "core/device.h"
+#include "core/capture.h"
 #include "core/config.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -48,12 +49,22 @@ aclError aclrtResetDevice(int32_t id) {
   return ACL_SUCCESS;
 }
 
-aclError aclrtSynchronizeDevice() { return synchronize_device(*current_context().device, -1); }
+namespace {
+
+aclError wait_for_device(int64_t timeout_ms) {
+  Device& device = *current_context().device;
+  check_no_capture(device, "waiting for a device");
+  return synchronize_device(device, timeout_ms);
+}
+
+}  // namespace
+
+aclError aclrtSynchronizeDevice() { return wait_for_device(-1); }
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
   if (timeout < -1)
     throw Error(ACL_ERROR_INVALID_PARAM, format("the time-out %d is refused: -1 waits for ever", timeout));
-  return synchronize_device(*current_context().device, timeout);
+  return wait_for_device(timeout);
 }
 
 aclError aclrtCreateContext(aclrtContext* context, int32_t id) {

@@ -1,5 +1,6 @@
 // acl_rt.h: device and host memory, copies.
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -184,6 +185,7 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
 
 aclError aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, aclrtMemcpyKind kind) {
   current_context();
+  check_safe_in_capture("aclrtMemcpy");
   const Plan plan = plan_copy(to, room, from, bytes, kind);
   if (bytes == 0) return ACL_SUCCESS;
   if (plan.counted && plan.counted->lost.load())
@@ -200,6 +202,10 @@ aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes,
   if (bytes == 0) return ACL_SUCCESS;
   if (stream.device->lost.load())
     throw Error(ACL_ERROR_RT_LOST_HEARTBEAT, format("device %d is lost", stream.device->id));
+  const bool pageable_source = plan.route == kHostToDevice && !plan.host_to_host && !is_pinned(from);
+  const bool pageable_target = plan.route == kDeviceToHost && !is_pinned(to);
+  if (pageable_source || pageable_target) check_safe_in_capture("aclrtMemcpyAsync with pageable host memory");
+  if (pageable_target) check_no_capture(stream, "copying to pageable host memory");
   count(plan, bytes);
   Task task;
   task.kind = TaskKind::Copy;
@@ -208,15 +214,16 @@ aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes,
   task.copy = {plan.to, plan.from, bytes, 0, nullptr, false};
   // Ordinary host memory may change or go as soon as this call returns: a copy that is queued takes it with it, as a
   // card's driver does.
-  task.copy.pageable = plan.route == kHostToDevice && !plan.host_to_host && !is_pinned(from);
+  task.copy.pageable = pageable_source;
   stream.submit(task);
   // And there is no telling how long ordinary memory waits for a result.
-  if (plan.route == kDeviceToHost && !is_pinned(to)) stream.wait(task.id, -1);
+  if (pageable_target) stream.wait(task.id, -1);
   return ACL_SUCCESS;
 }
 
 aclError aclrtMemset(void* to, size_t room, int32_t value, size_t bytes) {
   current_context();
+  check_safe_in_capture("aclrtMemset");
   void* place = plan_fill(to, room, bytes);
   if (Device* device = device_of_alias(place)) before_raw_write(*device, place, bytes);
   std::memset(place, value, bytes);

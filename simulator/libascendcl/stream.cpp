@@ -2,6 +2,7 @@
 
 #include "core/stream.h"
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -19,6 +20,7 @@ void check_timeout(int32_t timeout) {
 
 aclError synchronize_event(aclrtEvent handle, int64_t timeout_ms) {
   Event& event = event_of(handle);
+  check_no_capture(event, "waiting for an event");
   Stream* stream = event.stream.load(std::memory_order_acquire);
   const uint64_t generation = event.recorded.load(std::memory_order_acquire);
   if (!event.complete(generation) && stream && stream->lives.load() == event.stream_lives) {
@@ -73,20 +75,36 @@ aclError aclrtDestroyStreamForce(aclrtStream stream) {
   return ACL_SUCCESS;
 }
 
-aclError aclrtSynchronizeStream(aclrtStream stream) { return synchronize(stream_of(stream), -1); }
+namespace {
+
+aclError wait_for_stream(aclrtStream handle, int64_t timeout_ms) {
+  Stream& stream = stream_of(handle);
+  check_no_capture(stream, "waiting for a stream");
+  return synchronize(stream, timeout_ms);
+}
+
+bool is_idle(aclrtStream handle) {
+  Stream& stream = stream_of(handle);
+  check_no_capture(stream, "asking whether a stream is done");
+  return stream.idle();
+}
+
+}  // namespace
+
+aclError aclrtSynchronizeStream(aclrtStream stream) { return wait_for_stream(stream, -1); }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
   check_timeout(timeout);
-  return synchronize(stream_of(stream), timeout);
+  return wait_for_stream(stream, timeout);
 }
 
 aclError aclrtQueryStream(aclrtStream stream) {
-  return stream_of(stream).idle() ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_NOT_COMPLETE;
+  return is_idle(stream) ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_NOT_COMPLETE;
 }
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
-  *status = stream_of(stream).idle() ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+  *status = is_idle(stream) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
   return ACL_SUCCESS;
 }
 
@@ -178,6 +196,7 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) { return m
 
 aclError aclrtDestroyEvent(aclrtEvent handle) {
   Event& event = event_of(handle);
+  if (__builtin_expect(event.capture.load(std::memory_order_relaxed) != nullptr, 0)) leave_capture(event);
   event.alive.store(false, std::memory_order_release);
   release_event(&event);
   return ACL_SUCCESS;
@@ -186,6 +205,11 @@ aclError aclrtDestroyEvent(aclrtEvent handle) {
 aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
+  if (__builtin_expect(stream.capture.load(std::memory_order_relaxed) != nullptr, 0)) {
+    capture_record(event, stream);
+    return ACL_SUCCESS;
+  }
+  if (__builtin_expect(event.capture.load(std::memory_order_relaxed) != nullptr, 0)) leave_capture(event);
   Task task;
   task.kind = TaskKind::Record;
   task.tiny = task.modest = true;
@@ -201,6 +225,7 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
 aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
   Event& event = event_of(handle);
   stream_of(stream);
+  check_no_capture(event, "resetting an event");
   // The caller has waited for the stream, as the interface demands, so nothing queued refers to old records.
   event.failure.store(ACL_SUCCESS, std::memory_order_relaxed);
   event.completed.store(0, std::memory_order_release);
@@ -211,6 +236,10 @@ aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
 aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
+  if (capturing() && (stream.capture.load() || event.capture.load())) {
+    capture_wait(stream, event);
+    return ACL_SUCCESS;
+  }
   const uint64_t generation = event.recorded.load(std::memory_order_acquire);
   if (event.complete(generation)) {  // never recorded, or passed already
     stream.take_failure_from(event);
@@ -228,6 +257,7 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
 aclError aclrtQueryEvent(aclrtEvent handle, aclrtEventStatus* status) {
   Event& event = event_of(handle);
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
+  check_no_capture(event, "asking whether an event has been passed");
   *status = event.recorded.load() > 0 && event.complete() ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
   return ACL_SUCCESS;
 }
@@ -235,6 +265,7 @@ aclError aclrtQueryEvent(aclrtEvent handle, aclrtEventStatus* status) {
 aclError aclrtQueryEventStatus(aclrtEvent handle, aclrtEventRecordedStatus* status) {
   Event& event = event_of(handle);
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
+  check_no_capture(event, "asking whether an event has been passed");
   *status = event.recorded.load() > 0 && event.complete() ? ACL_EVENT_RECORDED_STATUS_COMPLETE
                                                           : ACL_EVENT_RECORDED_STATUS_NOT_READY;
   return ACL_SUCCESS;
@@ -243,6 +274,7 @@ aclError aclrtQueryEventStatus(aclrtEvent handle, aclrtEventRecordedStatus* stat
 aclError aclrtQueryEventWaitStatus(aclrtEvent handle, aclrtEventWaitStatus* status) {
   Event& event = event_of(handle);
   if (!status) throw Error(ACL_ERROR_INVALID_PARAM, "status is null");
+  check_no_capture(event, "asking whether an event has been passed");
   *status = event.complete() ? ACL_EVENT_WAIT_STATUS_COMPLETE : ACL_EVENT_WAIT_STATUS_NOT_READY;
   return ACL_SUCCESS;
 }
@@ -258,6 +290,8 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent start_handle, aclrtEvent en
   Event& start = event_of(start_handle);
   Event& end = event_of(end_handle);
   if (!ms) throw Error(ACL_ERROR_INVALID_PARAM, "ms is null");
+  check_no_capture(start, "asking for the time of an event");
+  check_no_capture(end, "asking for the time of an event");
   if (start.recorded.load() == 0 || end.recorded.load() == 0)
     throw Error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "an event has not been recorded");
   if (!start.complete() || !end.complete())

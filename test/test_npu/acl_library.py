@@ -72,7 +72,10 @@ _SCALARS = {
     "float": ctypes.c_float,
     "aclFloat16": ctypes.c_uint16,
 }
-_HANDLES = ("aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclrtBinHandle", "aclrtFuncHandle")
+_HANDLES = (
+    *("aclrtStream", "aclrtEvent", "aclrtContext", "aclmdlRI"),
+    *("aclrtDrvMemHandle", "aclrtBinHandle", "aclrtFuncHandle"),
+)
 _CALLBACKS = ("aclrtCallback", "aclrtExceptionInfoCallback", "aclopCompileFunc")
 
 

@@ -251,11 +251,6 @@ def is_tf32_supported() -> bool:
     return False
 
 
-def is_current_stream_capturing() -> bool:
-    r"""Return False: AscendCL streams are never captured into a graph here."""
-    return False
-
-
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     r"""Say what happens when an operation (not an explicit wait) makes the host wait for an NPU.
 
@@ -371,6 +366,13 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         finalize_dump as finalize_dump,
         init_dump as init_dump,
         set_dump as set_dump,
+    )
+    from .graphs import (
+        NPUGraph as NPUGraph,
+        graph as graph,
+        graph_pool_handle as graph_pool_handle,
+        is_current_stream_capturing as is_current_stream_capturing,
+        make_graphed_callables as make_graphed_callables,
     )
     from .memory import (
         MemPool as MemPool,
@@ -566,7 +568,6 @@ __all__ = sorted(
         "ipc_collect",
         "is_available",
         "is_bf16_supported",
-        "is_current_stream_capturing",
         "is_initialized",
         "is_tf32_supported",
         "memory",

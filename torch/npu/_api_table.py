@@ -115,7 +115,14 @@ _SECTIONS = (
         torch.cuda.StreamContext | ~ | 2.1 | Class behind torch.npu.stream.
         torch.cuda.ExternalStream | ~ | 2.1 | Wraps a stream handle: an aclrtStream here, a cudaStream_t there.
         torch.cuda.get_stream_from_external | ~ | 2.1 | The same as a function.
-        torch.cuda.is_current_stream_capturing | ~ | 2.1 | Always false.
+        torch.cuda.is_current_stream_capturing | ~ | 2.1 | Whether the current stream is captured into a graph.
+        torch.cuda.CUDAGraph | torch.npu.NPUGraph | 2.13 | A graph of captured work.
+        torch.cuda.graph | ~ | 2.13 | Context manager that captures work into a graph.
+        torch.cuda.graphs | ~ | 2.13 | module: capture and replay of graphs.
+        torch.cuda.graphs.CUDAGraph | torch.npu.NPUGraph | 2.13 | A graph of captured work.
+        torch.cuda.graphs.graph | torch.npu.graph | 2.13 | Context manager that captures work into a graph.
+        torch.cuda.graph_pool_handle | ~ | 2.13 | A memory pool that graphs share.
+        torch.cuda.make_graphed_callables | ~ | 2.13 | Modules whose passes are replays of graphs.
         torch.cuda.has_half | ~ | 1.5 | Always true.
         torch.cuda.has_magma | ~ | 1.5 | Always false.
         torch.cuda.is_tf32_supported | ~ | 2.13 | Always false: TF32 is NVIDIA's.
@@ -289,11 +296,6 @@ _SECTIONS = (
         torch.cuda.CudaError | - | - | CUDA's runtime; npu errors are RuntimeError.
         torch.cuda.current_blas_handle | - | - | cuBLAS.
         torch.cuda.current_solver_handle | - | - | cuSOLVER.
-        torch.cuda.CUDAGraph | - | - | CUDA graphs.
-        torch.cuda.graph | - | - | CUDA graphs.
-        torch.cuda.graphs | - | - | CUDA graphs.
-        torch.cuda.graph_pool_handle | - | - | CUDA graphs.
-        torch.cuda.make_graphed_callables | - | - | CUDA graphs; call the module itself.
         torch.cuda.MemPool | ~ | 2.13 | A memory pool of its own.
         torch.cuda.use_mem_pool | ~ | 2.13 | Allocations go to a pool.
         torch.cuda.GreenContext | - | - | CUDA green contexts.

@@ -196,7 +196,8 @@ def register() -> None:
         def python_type(self) -> type:
             return torch.npu.device
 
-    registry._BACKENDS.setdefault("npu", EntryPoint("npu", "torch.npu._compile:npu", "torch_dynamo_backends"))
+    for name, function in (("npu", "torch.npu._compile:npu"), ("npugraphs", "torch.npu._npugraphs:npugraphs")):
+        registry._BACKENDS.setdefault(name, EntryPoint(name, function, "torch_dynamo_backends"))
     utils.common_constant_types.add(torch._C._NPUDeviceProperties)
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable

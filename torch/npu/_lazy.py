@@ -65,6 +65,13 @@ _BY_MODULE = {
         "init_dump",
         "set_dump",
     ),
+    "graphs": (
+        "NPUGraph",
+        "graph",
+        "graph_pool_handle",
+        "is_current_stream_capturing",
+        "make_graphed_callables",
+    ),
     "memory": (
         "MemPool",
         "NPUPluggableAllocator",

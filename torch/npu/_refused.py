@@ -13,16 +13,8 @@ from typing import Any, NoReturn
 # A reason, and the names that share it, with the plug-in's arguments.
 GROUPS: tuple[tuple[str, str], ...] = (
     (
-        "the work of an NPU is not captured into graphs here: it runs as it is called; torch.compile compiles models",
+        "host arguments of captured operators stay as they were captured; capture a graph for each of their values",
         """
-        torch.npu.NPUGraph()
-        torch.npu.NPUGraph.capture_begin(self, pool=None, capture_error_mode="global")
-        torch.npu.NPUGraph.capture_end(self)
-        torch.npu.NPUGraph.debug_dump(self, debug_path)
-        torch.npu.NPUGraph.pool(self)
-        torch.npu.NPUGraph.replay(self)
-        torch.npu.NPUGraph.reset(self)
-        torch.npu.NPUGraph.super_kernel_optimize(self, optimize_options=None, debug_options=None)
         torch.npu.NPUGraph.update(self, cpu_update_input)
         torch.npu.NpuGraphOpHandler()
         torch.npu.NpuGraphOpHandler.get_update_specs(op_name)
@@ -31,16 +23,26 @@ GROUPS: tuple[tuple[str, str], ...] = (
         torch.npu.NpuGraphOpHandler.record_wrap_kwarg(key, value, tensor_param_names)
         torch.npu.NpuGraphOpHandler.update_args(dispatch_record, update_input)
         torch.npu.register_npu_graph_handler(op_names)
-        torch.npu.graph(npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global")
-        torch.npu.graph_pool_handle()
         torch.npu.graph_task_group_begin(stream)
         torch.npu.graph_task_group_end(stream)
         torch.npu.graph_task_update_begin(stream, handle)
         torch.npu.graph_task_update_end(stream)
-        torch.npu.make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False,
-            pool=None)
+        """,
+    ),
+    (
+        "operators of a graph are not fused into super kernels here; a replay runs them one after another",
+        """
+        torch.npu.NPUGraph.super_kernel_optimize(self, optimize_options=None, debug_options=None)
         torch.npu.super_kernel_scope_begin(scope_name=None)
         torch.npu.super_kernel_scope_end(scope_name=None)
+        """,
+    ),
+    (
+        "a captured graph is AscendCL's own object, not CUDA's; NPUGraph.debug_dump writes its tasks",
+        """
+        torch.npu.NPUGraph.raw_cuda_graph(self)
+        torch.npu.NPUGraph.raw_cuda_graph_exec(self)
+        torch.npu.NPUGraph.get_graph_data(self)
         """,
     ),
     (

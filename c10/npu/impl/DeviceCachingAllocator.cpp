@@ -4,12 +4,14 @@
 
 #include <acl_loader.h>
 #include <c10/core/AllocatorConfig.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUTaskQueue.h>
 #include <c10/npu/impl/StatCounts.h>
 #include <c10/npu/impl/Trace.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace c10::npu::NPUCachingAllocator {
 
@@ -95,7 +97,7 @@ void DeviceCachingAllocator::destroy_block(Block* block) {
 DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t requested_size, const NPUStream& stream) {
   std::unique_lock lock(mutex_);
   auto context = C10_UNLIKELY(history_enabled_) ? gather_context(RecordContext::STATE) : nullptr;
-  if (C10_UNLIKELY(!waiting_.empty())) {
+  if (C10_UNLIKELY(!waiting_.empty() || !postponed_.empty())) {
     process_events(/*wait=*/false);
   }
   const size_t size = round_size(requested_size);
@@ -117,16 +119,17 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
   if (C10_UNLIKELY(block == nullptr)) {
     aclError error = ACL_SUCCESS;
     const size_t wanted = segment_size(size);
-    if (limits.collect_garbage.load(std::memory_order_relaxed)) {
+    const bool may_wait = !is_any_capture_under_way();
+    if (may_wait && limits.collect_garbage.load(std::memory_order_relaxed)) {
       collect_garbage();
     }
     block = get_memory(pool, size, stream, &error);
     if (block == nullptr && is_out_of_memory(error)) {
       ++stats_.num_alloc_retries;
-      if (release_for(pool, size, stream)) {
+      if (may_wait && release_for(pool, size, stream)) {
         block = get_memory(pool, size, stream, &error);
       }
-      if (block == nullptr && release_cached_blocks(kPublicPool)) {
+      if (block == nullptr && may_wait && release_cached_blocks(kPublicPool)) {
         block = get_memory(pool, size, stream, &error);
       }
       if (block == nullptr && pool.owner == nullptr) {
@@ -350,6 +353,8 @@ size_t DeviceCachingAllocator::free(void* ptr) noexcept {
   }
   if (C10_LIKELY(block->stream_uses.empty())) {
     free_block(block);
+  } else if (C10_UNLIKELY(is_any_capture_under_way())) {
+    postponed_.push_back(block);
   } else {
     defer_free(block);
   }
@@ -457,7 +462,17 @@ void DeviceCachingAllocator::defer_free(Block* block) {
   }
 }
 
+void DeviceCachingAllocator::free_postponed() {
+  for (Block* block : std::exchange(postponed_, {})) {
+    defer_free(block);
+  }
+}
+
 void DeviceCachingAllocator::process_events(bool wait) {
+  if (C10_UNLIKELY(is_any_capture_under_way())) {
+    return;
+  }
+  free_postponed();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     auto& events = it->second;
     while (!events.empty()) {

@@ -105,6 +105,7 @@ class DeviceCachingAllocator {
   void free_block(Block* block);
   void join_and_insert(Block* block);
   void defer_free(Block* block);
+  void free_postponed();
   void process_events(bool wait);
 
   bool release_for(BlockPool& pool, size_t size, const NPUStream& stream);
@@ -146,6 +147,7 @@ class DeviceCachingAllocator {
   BlockAddresses addresses_;
   std::map<const void*, Block*> segments_;  // first block of each, by address
   std::unordered_map<NPUStream, std::deque<std::pair<NPUEvent, Block*>>> waiting_;
+  std::vector<Block*> postponed_;  // freed, with stream_uses, see Note [Captures under way]
   std::vector<NPUEvent> spare_events_;
   std::vector<Block*> spare_blocks_;
   DeviceStats stats_;

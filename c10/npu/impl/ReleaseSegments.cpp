@@ -108,7 +108,7 @@ bool DeviceCachingAllocator::release_cached_blocks(MempoolId_t id) {
 
 void DeviceCachingAllocator::empty_cache(MempoolId_t pool) {
   const std::lock_guard lock(mutex_);
-  if (segments_.empty() && waiting_.empty()) {
+  if (segments_.empty() && waiting_.empty() && postponed_.empty()) {
     return;
   }
   const NPUGuard guard(device_);

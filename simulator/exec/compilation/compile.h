@@ -76,6 +76,7 @@ struct CompiledOp {
   uint64_t hash = 0;
   std::vector<uint64_t> key;
   bool kept = false;                      // never evicted; under the lock of its part of the cache
+  mutable std::atomic<uint32_t> pins{0};  // by graphs, which keep it from being evicted
   mutable std::atomic<uint64_t> used{0};  // the cache's generation at its last use
   mutable std::atomic<uint32_t> text{0};  // what profiles call it, once one has asked; see exec/watching/profile.cpp
   mutable std::atomic<Frame*> frame{nullptr};  // tensors kept for the next execution, see context.cpp

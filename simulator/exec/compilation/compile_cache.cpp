@@ -208,8 +208,9 @@ void free_retired(std::vector<Retired>& waiting) {
   for (auto& retired : waiting) {
     if (retired.unknown) {
       if (!have_passed(retired.queued)) continue;
-      table().retired.fetch_sub(retired.ops.size(), std::memory_order_relaxed);
-      retired.ops.clear();
+      // What a launch has put into a graph between the drop and the first step stays as long as the graph.
+      const size_t freed = std::erase_if(retired.ops, [](const auto& op) { return op->pins.load() == 0; });
+      table().retired.fetch_sub(freed, std::memory_order_relaxed);
     } else if (retired.generation <= oldest) {
       retired.unknown = true;
       retired.queued = mark_streams();
@@ -233,7 +234,7 @@ void evict() {
       std::lock_guard<std::mutex> shard_lock(shard.mutex);
       for (auto it = shard.ops.begin(); it != shard.ops.end();) {
         CompiledOp* op = it->second;
-        const bool out = all.size.load(std::memory_order_relaxed) > wanted && !op->kept &&
+        const bool out = all.size.load(std::memory_order_relaxed) > wanted && !op->kept && op->pins.load() == 0 &&
                          (any || op->used.load(std::memory_order_relaxed) < now);
         if (!out) {
           ++it;

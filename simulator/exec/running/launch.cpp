@@ -2,6 +2,7 @@
 
 #include "exec/running/launch.h"
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/device.h"
 #include "core/fault.h"
@@ -132,6 +133,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   launch.spill = nullptr;
   launch.host_operands = 0;
   launch.fault = OpFault::None;
+  launch.lent = false;
   launch.fault_scale = 1;
   launch.dump = nullptr;
   const size_t input_count = op.inputs.size(), count = input_count + op.outputs.size();
@@ -151,6 +153,11 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
     throw;
   }
 
+  // A launch that is captured runs later, maybe often: faults and dumps are looked up then.
+  if (__builtin_expect(stream.capture.load(std::memory_order_relaxed) != nullptr, 0)) {
+    stream.submit(task);
+    return ACL_SUCCESS;
+  }
   inject_into_launch(d.type, launch, device);
   if (__builtin_expect(device.lost.load(std::memory_order_relaxed), 0)) {
     std::free(launch.spill);

@@ -4,6 +4,7 @@
 
 #include "core/config.h"
 #include "core/environment.h"
+#include "core/fault.h"
 #include "core/process.h"
 #include "core/stream.h"
 #include "core/thread_local.h"
@@ -204,10 +205,25 @@ void hang(const CompiledOp& op, Stream& stream) {
 }  // namespace
 
 void drop_op(Task& task) noexcept {
-  std::free(task.op.spill);
+  if (!task.op.lent) std::free(task.op.spill);
   task.op.spill = nullptr;
   drop_ticket(task.op.dump);
   task.op.dump = nullptr;
+}
+
+void lend_op(Task& task) noexcept {
+  task.op.lent = true;
+  task.op.op->pins.fetch_add(1);
+}
+
+void take_back_op(Task& task) noexcept {
+  task.op.lent = false;
+  task.op.op->pins.fetch_sub(1);
+}
+
+void prepare_replay(Task& task, Device& device) noexcept {
+  inject_into_launch(task.op.op->def->type.c_str(), task.op, device);
+  task.op.dump = dump_ticket();
 }
 
 void run_op(Stream& stream, Task& task) noexcept {

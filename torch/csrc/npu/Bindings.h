@@ -11,6 +11,7 @@ void bind_streams(pybind11::module_& m);          // Stream.cpp: streams; events
 void bind_memory(pybind11::module_& m);           // Memory.cpp: device and pinned memory
 void bind_memory_snapshot(pybind11::module_& m);  // MemorySnapshot.cpp: blocks and their history
 void bind_mem_pool(pybind11::module_& m);         // MemPool.cpp: memory pools, pluggable allocators
+void bind_graphs(pybind11::module_& m);           // Graph.cpp: graphs of captured work
 void bind_dump(pybind11::module_& m);             // Dump.cpp: the dump of operands, the check for overflows
 void bind_compile(pybind11::module_& m);          // Compile.cpp: compile options, fallbacks, the simulator's counters
 void bind_comm(pybind11::module_& m);             // Comm.cpp: copies between devices for torch.nn.parallel

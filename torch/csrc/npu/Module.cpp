@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_memory(torch_c);
   torch::npu::bind_memory_snapshot(torch_c);
   torch::npu::bind_mem_pool(torch_c);
+  torch::npu::bind_graphs(torch_c);
   torch::npu::bind_compile(torch_c);
   torch::npu::bind_dump(torch_c);
   torch::npu::bind_comm(torch_c);

@@ -5,6 +5,7 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUEvent.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/impl/PinnedRanges.h>
 
 #include <chrono>
@@ -49,14 +50,18 @@ struct NPUCachingHostAllocatorImpl final : public CachingHostAllocatorImpl<NPUSt
   }
 
   void record_stream(std::optional<std::vector<NPUEvent>>& events, NPUStream stream) override {
+    // A captured copy reads the block at each replay: there is no event after which it is free.
+    if (stream_is_capturing(stream)) return;
     NPUEvent event = NPUEvent::untraced();
     event.record(stream, /*raise_deferred=*/false);  // this runs when a block is freed
     events->push_back(std::move(event));
   }
 
-  bool query_event(NPUEvent& event) override { return event.query(); }
+  bool query_event(NPUEvent& event) override { return !c10::npu::is_any_capture_under_way() && event.query(); }
   NPUStream get_current_stream() const override { return c10::npu::getCurrentNPUStream(); }
-  bool stream_is_capturing(NPUStream) const override { return false; }
+  bool stream_is_capturing(NPUStream stream) const override {
+    return c10::npu::capture_status(stream) != c10::npu::CaptureStatus::None;
+  }
 };
 
 void delete_host_block(void* ctx);

@@ -5,8 +5,10 @@
 #include <ATen/Context.h>
 #include <ATen/Utils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 
 #include <array>
 #include <cstring>
@@ -19,6 +21,15 @@ namespace {
 
 constexpr uint64_t kPhiloxNumbers = 4;  // made by one step of the counter
 constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
+
+uint64_t whole_steps(uint64_t numbers) { return (numbers + kPhiloxNumbers - 1) / kPhiloxNumbers * kPhiloxNumbers; }
+
+// Refuses to change where a generator stands while a graph is captured that will move it on.
+void refuse_in_capture(const NPUGeneratorState& state, const char* what) {
+  TORCH_CHECK(state.captures.empty(), what,
+              " of a generator that is registered with a graph under capture: set the generator before the capture, or "
+              "between replays");
+}
 
 }  // namespace
 
@@ -39,16 +50,22 @@ NPUGeneratorImpl* NPUGeneratorImpl::clone_impl() const {
 }
 
 void NPUGeneratorImpl::set_current_seed(uint64_t seed) {
+  if (!state_->captures.empty() && seed == state_->seed) return;
+  refuse_in_capture(*state_, "Setting the seed");
   state_->seed = seed;
   state_->philox_offset = 0;
 }
 
 void NPUGeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK(offset % kPhiloxNumbers == 0, "offset must be a multiple of ", kPhiloxNumbers, ", but got: ", offset);
+  refuse_in_capture(*state_, "Setting the offset");
   state_->philox_offset = offset;
 }
 
-uint64_t NPUGeneratorImpl::get_offset() const { return state_->philox_offset; }
+uint64_t NPUGeneratorImpl::get_offset() const {
+  refuse_in_capture(*state_, "Reading the offset");
+  return state_->philox_offset;
+}
 
 uint64_t NPUGeneratorImpl::current_seed() const { return state_->seed; }
 
@@ -88,8 +105,22 @@ c10::intrusive_ptr<c10::GeneratorImpl> NPUGeneratorImpl::graphsafe_get_state() c
 }
 
 npu::PhiloxNpuState NPUGeneratorImpl::philox_npu_state(uint64_t increment) {
-  const npu::PhiloxNpuState position{state_->seed, state_->philox_offset};
-  state_->philox_offset += (increment + kPhiloxNumbers - 1) / kPhiloxNumbers * kPhiloxNumbers;
+  if (C10_UNLIKELY(c10::npu::is_any_capture_under_way())) {
+    aclmdlRI graph = nullptr;
+    c10::npu::capture_status(c10::npu::getCurrentNPUStream(device().index()), &graph);
+    if (graph != nullptr) {
+      const auto found = state_->captures.find(graph);
+      TORCH_CHECK(found != state_->captures.end(),
+                  "A random operator uses a generator that is not registered with the graph under capture: call "
+                  "NPUGraph.register_generator_state(generator) before the capture");
+      npu::CapturedDraws& draws = *found->second;
+      Tensor place = at::add(draws.start, draws.step, static_cast<int64_t>(draws.drawn));
+      draws.drawn += whole_steps(increment);
+      return {0, 0, std::move(place)};
+    }
+  }
+  npu::PhiloxNpuState position{state_->seed, state_->philox_offset, {}};
+  state_->philox_offset += whole_steps(increment);
   return position;
 }
 

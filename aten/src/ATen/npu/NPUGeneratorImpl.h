@@ -2,17 +2,34 @@
 // The random generator of the device: a Philox counter, so that numbers depend on seed and offset only.
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/npu/NPUMacros.h>
+#include <acl/acl.h>
 #include <c10/core/GeneratorImpl.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 
 namespace at::npu {
 
-// What a random operator gets: its numbers are Philox(seed) from the counter `offset` on.
+// What a random operator gets: its numbers are Philox(seed) from the counter `offset` on. In a capture both are known
+// only when the graph is replayed: `captured` then holds, on the device, seed, offset, 0, offset as int64.
 struct PhiloxNpuState {
   uint64_t seed = 0;
   uint64_t offset = 0;
+  Tensor captured{};
+};
+
+// Note [Random numbers in a graph]
+// A graph draws anew at each replay: the numbers that the program would draw if it ran the same operators then. So a
+// captured operator reads its place in the sequence from device memory. `start` is where the graph begins, and each
+// replay fills it before the graph runs; a draw adds what was drawn before it in the graph, by an operator that is
+// captured, too. The generator then moves on by all that the graph draws.
+struct CapturedDraws {
+  Tensor start;  // seed, offset, 0, offset
+  Tensor step;   // 0, 1, 0, 1
+  uint64_t drawn = 0;
 };
 
 }  // namespace at::npu
@@ -25,6 +42,8 @@ struct NPUGeneratorState : public c10::intrusive_ptr_target {
       : seed(seed), philox_offset(offset) {}
   uint64_t seed;
   uint64_t philox_offset;
+  // Of the captures that the generator is registered with, by ACL's handle of the graph.
+  std::map<aclmdlRI, std::shared_ptr<npu::CapturedDraws>> captures;
 };
 
 // Not thread-safe: hold `mutex_` (GeneratorImpl's) around uses, as for upstream's generators.
@@ -47,6 +66,7 @@ struct TORCH_NPU_API NPUGeneratorImpl : public c10::GeneratorImpl {
 
   // Hands out the current position and moves it on by `increment`, rounded up to a multiple of 4.
   npu::PhiloxNpuState philox_npu_state(uint64_t increment);
+  const c10::intrusive_ptr<NPUGeneratorState>& state() const { return state_; }
 
   static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 

@@ -6,6 +6,7 @@
 #include <acl_loader.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUFunctions.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUOptions.h>
 #include <torch/csrc/distributed/c10d/HCCLRecorder.hpp>
@@ -226,6 +227,8 @@ c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch laun
       TORCH_CHECK_VALUE(!t.is_sparse() && t.layout() == at::kStrided, "hccl has no collectives of sparse tensors");
     }
   }
+  // The ranks of a group agree on the order of its collectives at the call, which a replay does not make.
+  c10::npu::assert_not_capturing(c10::npu::getCurrentNPUStream(device.index()), "A collective of hccl");
   auto channel = launch.channel ? launch.channel : channel_of(device);
   const c10::npu::NPUGuard guard(device);
   auto state = std::make_shared<State>();

@@ -3,10 +3,10 @@
 // batch.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 #include <ATen/native/npu/frame/registration/CustomAutograd.h>
-#include <ATen/native/npu/random/RandomArgs.h>
 
 #include <limits>
 #include <string>
@@ -439,8 +439,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t> npu_fusion
     } else {
       // 0 and 0 stand for a new draw; a generator with the seed 0 gives them once, as its first place.
       if (seed == 0 && offset == 0 && !query.is_meta()) {
-        DrawPlace place = next_place(query.device());
-        if (place.seed == 0 && place.offset == 0) place = next_place(query.device());
+        constexpr auto kWhat = "npu_fusion_attention draws its own dropout (pass dropout_mask instead)";
+        DrawPlace place = next_numbers(query.device(), kWhat);
+        if (place.seed == 0 && place.offset == 0) place = next_numbers(query.device(), kWhat);
         seed = place.seed;
         offset = place.offset;
       }

@@ -3,11 +3,11 @@
 
 #include <ATen/native/npu/detection/DetectionArgs.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/random/RandomArgs.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/where.h>
@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor> npu_random_choice_with_mask(const Tensor& x, int64_t 
   const Tensor index = new_like(x, {rows, x.dim()}, kInt), valid = new_like(x, {rows}, kBool);
   if (x.is_meta() || rows == 0) return {index, valid};
   if (seed == 0 && seed2 == 0) {
-    const DrawPlace place = next_place(x.device());
+    const DrawPlace place = next_numbers(x.device(), "npu_random_choice_with_mask draws without a seed");
     seed = place.seed;
     seed2 = place.offset + 1;
   }

@@ -1,11 +1,11 @@
 // Dropout as npu operators: masks of bits, or of bytes, drawn by the device from the generator's seed and offset.
 
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Dtype.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
-#include <ATen/native/npu/random/RandomArgs.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
@@ -31,8 +31,11 @@ void draw(const char* ir, IntArrayRef size, double p, const Tensor& mask, std::o
   if (mask.numel() == 0) return;
   const DrawPlace place = from.has_value() ? *from : next_place(mask.device());
   OpCommand cmd;
-  cmd.Name(ir).Input(size).Input(Scalar(1. - p), kFloat).Input(IntArrayRef(place.seed)).Input(IntArrayRef(int64_t{0}));
-  cmd.Input(IntArrayRef({0, place.offset})).Output(mask).Run();
+  cmd.Name(ir).Input(size).Input(Scalar(1. - p), kFloat);
+  add_seed(cmd, place);
+  cmd.Input(IntArrayRef(int64_t{0}));
+  add_counter(cmd, place);
+  cmd.Output(mask).Run();
 }
 
 Tensor draw_bits(const Tensor& like, double p) {

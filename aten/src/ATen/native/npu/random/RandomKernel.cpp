@@ -7,6 +7,7 @@
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Checks.h>
@@ -29,20 +30,14 @@
 namespace at::native::npu {
 namespace {
 
-struct Position {
-  int64_t seed, offset;
-};
-
 // Moves the generator on; every draw has an offset of its own, and elements count from there.
-Position next_draw(const std::optional<Generator>& generator, const Tensor& self) {
+DrawPlace next_draw(const std::optional<Generator>& generator, const Tensor& self) {
   // A generator alone brings a call here, whatever the tensor.
   TORCH_CHECK(self.device().is_privateuseone(), "Expected a '", self.device().type(),
               "' device type for generator but found '", DeviceType::PrivateUse1, "'");
   auto* impl = get_generator_or_default<NPUGeneratorImpl>(
       generator, at::npu::detail::getDefaultNPUGenerator(self.device().index()));
-  const std::lock_guard<std::mutex> lock(impl->mutex_);
-  const at::npu::PhiloxNpuState state = impl->philox_npu_state(4);
-  return {static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)};
+  return next_place(impl);
 }
 
 // StatelessRandomUniformV2 and StatelessRandomNormalV2 share their operands.
@@ -50,9 +45,11 @@ void draw(const char* ir, const Tensor& self, const std::optional<Generator>& ge
   if (self.numel() == 0) {
     return;
   }
-  const Position p = next_draw(generator, self);
+  const DrawPlace place = next_draw(generator, self);
   OpCommand cmd;
-  cmd.Name(ir).Input(self.sizes()).Input(IntArrayRef(p.seed)).Input(IntArrayRef({0, p.offset}));
+  cmd.Name(ir).Input(self.sizes());
+  add_seed(cmd, place);
+  add_counter(cmd, place);
   cmd.Input(Scalar(1), kInt).Output(self).Attr("dtype", self.scalar_type()).Run();
 }
 
@@ -60,10 +57,12 @@ void draw_bernoulli(const Tensor& self, double p, const std::optional<Generator>
   if (self.numel() == 0) {
     return;
   }
-  const Position at = next_draw(generator, self);
+  const DrawPlace at = next_draw(generator, self);
   OpCommand cmd;
-  cmd.Name("StatelessBernoulli").Input(self.sizes()).Input(Scalar(p), kDouble).Input(IntArrayRef(at.seed));
-  cmd.Input(IntArrayRef(at.offset)).Output(self).Attr("dtype", self.scalar_type()).Run();
+  cmd.Name("StatelessBernoulli").Input(self.sizes()).Input(Scalar(p), kDouble);
+  add_seed(cmd, at);
+  add_offset(cmd, at);
+  cmd.Output(self).Attr("dtype", self.scalar_type()).Run();
 }
 
 // Integers in [from, to); from == to == 0 stands for all 64 bits.
@@ -77,9 +76,10 @@ void draw_integers(const Tensor& self, int64_t from, int64_t to, const std::opti
     self.copy_(wide);
     return;
   }
-  const Position at = next_draw(generator, self);
+  const DrawPlace at = next_draw(generator, self);
   OpCommand cmd;
-  cmd.Name("StatelessRandomUniformInt").Input(self.sizes()).Input(IntArrayRef({at.seed, at.offset}));
+  cmd.Name("StatelessRandomUniformInt").Input(self.sizes());
+  add_seed_and_offset(cmd, at);
   cmd.Input(Scalar(from), kLong).Input(Scalar(to), kLong).Output(self).Run();
 }
 
@@ -406,9 +406,11 @@ Tensor& randperm_out(int64_t n, std::optional<Generator> generator, Tensor& out)
   check_dtype(out.scalar_type(), kDtypeFloat | kDtypePlainInt, "randperm");
   out.resize_({n});
   if (n > 0) {
-    const Position at = next_draw(generator, out);
+    const DrawPlace at = next_draw(generator, out);
     OpCommand cmd;
-    cmd.Name("StatelessRandperm").Input(Scalar(n), kLong).Input(IntArrayRef(at.seed)).Input(IntArrayRef(at.offset));
+    cmd.Name("StatelessRandperm").Input(Scalar(n), kLong);
+    add_seed(cmd, at);
+    add_offset(cmd, at);
     cmd.Output(out).Attr("layout", 0).Attr("dtype", out.scalar_type()).Run();
   }
   return out;
@@ -426,9 +428,11 @@ Tensor multinomial(const Tensor& self, int64_t num_samples, bool replacement, st
   const Tensor picks = self.dim() == 1 ? empty_npu({num_samples}, kLong, self.device())
                                        : empty_npu({self.size(0), num_samples}, kLong, self.device());
   if (picks.numel() > 0) {
-    const Position at = next_draw(generator, self);
+    const DrawPlace at = next_draw(generator, self);
     OpCommand cmd;
-    cmd.Name("MultinomialWithReplacement").Input(self).Input(IntArrayRef(at.seed)).Input(IntArrayRef(at.offset));
+    cmd.Name("MultinomialWithReplacement").Input(self);
+    add_seed(cmd, at);
+    add_offset(cmd, at);
     cmd.Output(picks).Attr("numsamples", num_samples).Attr("replacement", replacement).Run();
   }
   return picks;

@@ -4,6 +4,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Allocate.h>
@@ -158,9 +159,7 @@ class Submission {
         value.isNone() ? std::nullopt : std::optional<Generator>(value.toGenerator());
     auto* impl =
         get_generator_or_default<NPUGeneratorImpl>(given, at::npu::detail::getDefaultNPUGenerator(device_.index()));
-    const std::lock_guard<std::mutex> lock(impl->mutex_);
-    const at::npu::PhiloxNpuState state = impl->philox_npu_state(4);
-    cmd_.Input(IntArrayRef({static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)}));
+    add_seed_and_offset(cmd_, next_place(impl));
   }
 
   void add_attr(const char* name, TypeKind kind, const c10::IValue& value) {

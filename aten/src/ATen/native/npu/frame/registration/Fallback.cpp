@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUOptions.h>
 #include <torch/library.h>
 
@@ -169,6 +170,10 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Di
   const c10::FunctionSchema& schema = op.schema();
   if (is_view(schema)) refuse(op, "its result would not share memory with its input");
   if (op.hasTag(at::Tag::nondeterministic_seeded)) refuse(op, "it draws random numbers, which would be the CPU's");
+  if (C10_UNLIKELY(c10::npu::is_any_capture_under_way())) {
+    const std::string what = c10::str("'", c10::toString(op.operator_name()), "' is computed on the CPU");
+    c10::npu::assert_not_capturing(c10::npu::getCurrentNPUStream(), what.c_str());
+  }
   Copies copies(op);
   const size_t first = stack->size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

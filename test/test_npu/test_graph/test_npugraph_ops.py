@@ -1,0 +1,112 @@
+"""Operators of upstream's database, captured and replayed with other inputs: the results are those of an eager run.
+
+A default run takes a part of the operators, which NPU_OPS_SEED chooses; NPU_SLOW_TESTS=1 all of them, with every
+sample.
+What needs a value on the host, or runs on the CPU, cannot be captured and has to say so.
+"""
+
+import os
+import re
+import warnings
+
+import op_checks
+import op_runner
+import torch.utils._pytree as pytree
+from graph_case import DEVICE, TestCase, run_tests
+from op_checks import Unsuited, place
+from torch.testing._internal.common_methods_invocations import op_db
+
+import torch
+
+SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
+SAMPLES = 1000 if SLOW else 2
+SHARE = 1.0 if SLOW else 0.15
+REFUSALS = re.compile(r"being captured into a graph|while a stream is being captured|cannot be captured")
+
+
+def tensors(value):
+    return [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def replayed(call, values):
+    """What an eager run gives, and what a replay gives whose inputs were other ones at the capture."""
+    torch.manual_seed(0)
+    expected = call(place(values, DEVICE))
+    torch.npu.synchronize()
+    given = place(values, DEVICE)
+    originals = [t.detach().clone() for t in tensors(given)]
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        actual = call(given)
+    with torch.no_grad():
+        for t, original in zip(tensors(given), originals, strict=True):
+            if t.is_inference() or not t.numel() or torch._debug_has_internal_overlap(t) == 1:
+                continue
+            t.detach().copy_(original)
+    torch.manual_seed(0)
+    graph.replay()
+    torch.npu.synchronize()
+    return expected, actual
+
+
+def same(a, b):
+    if not isinstance(a, torch.Tensor):
+        return a == b or a != a
+    if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device):
+        return False
+    bits = [t.detach().resolve_conj().resolve_neg().cpu() for t in (a, b)]
+    return torch.equal(*bits) or torch.allclose(*bits, rtol=0, atol=0, equal_nan=True)
+
+
+class TestOperators(TestCase):
+    def sample(self, op, values, counts, failures):
+        def call(parts):
+            input, args, kwargs = parts
+            return op(input, *args, **kwargs)
+
+        try:
+            expected, actual = replayed(call, values)
+        except Unsuited:
+            return
+        except (RuntimeError, NotImplementedError) as error:
+            op_checks.settle()
+            if REFUSALS.search(str(error)):
+                counts["refused"].add(op.full_name)
+            else:
+                try:
+                    call(place(values, DEVICE))
+                except Exception:  # refused without a graph, too
+                    return
+                failures.append(f"{op.full_name}: {op_checks.reason(error)}")
+            return
+        counts["captured"].add(op.full_name)
+        for a, e in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
+            # Memory that nothing was written to is different each time.
+            if op.name.startswith(("empty", "new_empty")) or op.name in ("as_strided_scatter_uninitialized",):
+                continue
+            if not same(a, e):
+                failures.append(f"{op.full_name}: {a} instead of {e}"[:400])
+                break
+
+    def test_replays_are_eager_runs(self):
+        names = op_runner.chosen(sorted({op.full_name for op in op_db}), op_runner.seed(), SHARE)
+        counts = {"captured": set(), "refused": set()}
+        failures = []
+        warnings.simplefilter("ignore")
+        for op in op_db:
+            if op.full_name not in names or torch.float32 not in op.supported_dtypes("cpu"):
+                continue
+            torch.manual_seed(0)
+            for number, sample in enumerate(op.sample_inputs("cpu", torch.float32)):
+                if number == SAMPLES:
+                    break
+                self.sample(op, op_checks.parts(sample), counts, failures)
+        if os.environ.get("NPU_OPS_LIST"):
+            print(*sorted(counts["refused"] - counts["captured"]), sep="\n")
+        print(f"{len(counts['captured'])} operators captured, {len(counts['refused'])} refused some samples")
+        self.assertEqual(failures, [])
+        self.assertGreater(len(counts["captured"]), 3 * len(counts["refused"]))
+
+
+if __name__ == "__main__":
+    run_tests()
