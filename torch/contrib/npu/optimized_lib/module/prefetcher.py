@@ -1,6 +1,6 @@
 """Batches that are on the device before they are asked for."""
 
-from torch.contrib.npu.optimized_lib import PreLoader
+from ..preloader import PreLoader
 
 
 class Prefetcher:
