@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torch.contrib.npu import optimized_lib as lib
-from torch.contrib.npu.optimized_lib import function, module
 from torch.nn import functional as F
 
 import torch
 from torch import Tensor, nn
+from torch.contrib.npu import optimized_lib as lib
+from torch.contrib.npu.optimized_lib import function
 
 
 @dataclass

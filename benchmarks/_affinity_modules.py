@@ -4,11 +4,11 @@ import copy
 from collections.abc import Callable
 
 from _affinity_cases import FUNCTIONS, Case, Kit, Made
-from torch.contrib.npu.optimized_lib import PreLoader, module
 from torch.nn import functional as F
 
 import torch
 from torch import Tensor, nn
+from torch.contrib.npu.optimized_lib import PreLoader, module
 
 
 def activation(kind: type, plain: Callable[[Tensor], Tensor]) -> Callable[[Kit], Made]:
@@ -150,16 +150,16 @@ def attention(k: Kit) -> Made:
 
     def plain():
         """fairseq's, batch first."""
-        parts = [p(rows).view(batch, length, heads, -1).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj)]
+        parts = [
+            p(rows).view(batch, length, heads, -1).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+        ]
         q, key, value = parts
         scores = torch.matmul(q * layer.head_dim**-0.5, key.transpose(-2, -1)) + mask
         weights = torch.softmax(scores.float(), -1).to(value.dtype)
         context = torch.matmul(weights, value).transpose(1, 2).reshape(batch * length, width)
         return layer.out_proj(context)
 
-    return Made(
-        lambda: layer(rows, None, None, batch, length, length, mask)[0], plain, [rows, *layer.parameters()]
-    )
+    return Made(lambda: layer(rows, None, None, batch, length, length, mask)[0], plain, [rows, *layer.parameters()])
 
 
 def dropout(kind: Callable[[float], nn.Module]) -> Callable[[Kit], Made]:

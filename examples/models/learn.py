@@ -8,7 +8,7 @@
 | rnet | scikit-image's faces of "labeled faces in the wild" | nine of ten patches right |
 | edsr | scikit-image's pictures | 25 dB |
 | crnn | lines of scikit-learn's scanned digits | at most one of ten characters wrong |
-| roberta | the documentation that Python ships | two of five hidden letters right; always guessing a space: one of five |
+| roberta | the documentation that Python ships | two of five hidden letters right (a space is one of six) |
 
 Exit status 1 if one of them does not.
 """

@@ -12,7 +12,9 @@ def autopad(k, p=None):
 
 def fast_slice(x):
     """Return the four images that every second row and column make of ``x`` (n, c, h, w): (n, 4 * c, h / 2, w / 2)."""
-    return torch.cat([x[..., row::2, column::2] for column in (0, 1) for row in (0, 1)], 1)
+    n, c, h, w = x.shape
+    # One copy forwards and one backwards, where four slices are four, and four additions besides.
+    return x.view(n, c, h // 2, 2, w // 2, 2).permute(0, 5, 3, 1, 2, 4).reshape(n, 4 * c, h // 2, w // 2)
 
 
 class Conv(torch.nn.Module):

@@ -6,9 +6,13 @@ import torch
 
 from ._fixed import fixed
 
+_EXACT_PRODUCTS = 1024
+
 
 class QuantConv2d(torch.nn.Module):
-    """A convolution of int8 by int8, summed exactly, with a scale for each channel of the result; for inference.
+    """A convolution of int8 by int8, with a scale for each channel of the result; for inference.
+
+    Sums of products are exact, whatever their number.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as of torch.nn.Conv2d.
@@ -55,10 +59,12 @@ class QuantConv2d(torch.nn.Module):
         self.bias = fixed(out_channels, dtype=torch.int32) if bias else None
 
     def forward(self, quant_conv2d_input: torch.Tensor) -> torch.Tensor:
-        high, wide = self.padding
-        x = torch.nn.functional.pad(quant_conv2d_input.double(), (wide, wide, high, high), value=self.offset_x)
-        # Sums of products of bytes are exact in float64.
-        sums = torch.nn.functional.conv2d(x, self.weight.double(), None, self.stride, 0, self.dilation)
-        if self.bias is not None:
-            sums = sums + self.bias.double().view(-1, 1, 1)
-        return (sums * self.scale.double().view(-1, 1, 1)).to(self.output_dtype)
+        # Integers below 2 ** 24 are exact in float32: so are the sums of up to 1024 products of bytes.
+        dtype = torch.float32 if self.weight[0].numel() <= _EXACT_PRODUCTS else torch.float64
+        x, padding = quant_conv2d_input.to(dtype), self.padding
+        if self.offset_x:
+            high, wide = padding
+            x, padding = torch.nn.functional.pad(x, (wide, wide, high, high), value=self.offset_x), 0
+        bias = None if self.bias is None else self.bias.to(dtype)
+        sums = torch.nn.functional.conv2d(x, self.weight.to(dtype), bias, self.stride, padding, self.dilation)
+        return (sums * self.scale.to(dtype).view(-1, 1, 1)).to(self.output_dtype)
