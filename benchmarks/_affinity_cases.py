@@ -160,7 +160,7 @@ def bbox_iou(a: Tensor, b: Tensor, kind: str) -> Tensor:
         return iou - apart / diagonal
     v = (4 / math.pi**2) * torch.pow(torch.atan(w2 / h2) - torch.atan(w1 / h1), 2)
     with torch.no_grad():
-        weight = v / (1 + least - iou + v)
+        weight = v / ((1 - iou + v) + least)
     return iou - (apart / diagonal + v * weight)
 
 
@@ -179,11 +179,11 @@ def encode(k: Kit) -> Made:
     anchors, truth = k.boxes(k.size(6, 4096)), k.boxes(k.size(6, 4096))
     means, stds = [0.0, 0.1, 0.0, 0.1], [0.1, 0.1, 0.2, 0.2]
 
-    def plain():  # mmdetection's bbox2delta
+    def plain():  # mmdetection's first bbox2delta, which counts the last pixel
         px, py = (anchors[..., 0] + anchors[..., 2]) * 0.5, (anchors[..., 1] + anchors[..., 3]) * 0.5
-        pw, ph = anchors[..., 2] - anchors[..., 0], anchors[..., 3] - anchors[..., 1]
+        pw, ph = anchors[..., 2] - anchors[..., 0] + 1, anchors[..., 3] - anchors[..., 1] + 1
         gx, gy = (truth[..., 0] + truth[..., 2]) * 0.5, (truth[..., 1] + truth[..., 3]) * 0.5
-        gw, gh = truth[..., 2] - truth[..., 0], truth[..., 3] - truth[..., 1]
+        gw, gh = truth[..., 2] - truth[..., 0] + 1, truth[..., 3] - truth[..., 1] + 1
         deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, torch.log(gw / pw), torch.log(gh / ph)], dim=-1)
         return (deltas - deltas.new_tensor(means)) / deltas.new_tensor(stds)
 
@@ -194,11 +194,11 @@ def decode(k: Kit) -> Made:
     anchors, deltas = k.boxes(k.size(6, 4096)), k.rand(k.size(6, 4096), 4, grad=True)
     stds, limit = [0.1, 0.1, 0.2, 0.2], abs(math.log(16 / 1000))
 
-    def plain():  # mmdetection's delta2bbox
+    def plain():  # mmdetection's first delta2bbox
         d = deltas * deltas.new_tensor(stds)
-        size = anchors[:, 2:] - anchors[:, :2]
+        size = anchors[:, 2:] - anchors[:, :2] + 1
         centre = (anchors[:, :2] + anchors[:, 2:]) * 0.5 + d[:, :2] * size
-        half = size * d[:, 2:].clamp(-limit, limit).exp() * 0.5
+        half = size * d[:, 2:].clamp(-limit, limit).exp() * 0.5 - 0.5
         boxes = torch.cat([centre - half, centre + half], 1)
         return boxes.clamp(0, 255)
 

@@ -109,5 +109,5 @@ def npu_ciou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor
     turned = torch.atan(size2[0] / (size2[1] + least)) - torch.atan(size1[0] / (size1[1] + least))
     v = turned.square() * (4 / math.pi**2)
     with torch.no_grad():
-        weight = v / (v - iou + (1 + least))
+        weight = v / (v - iou).add_(1).add_(least)  # both at once are 1, and boxes that agree 0 / 0
     return torch.addcmul(distance_iou, weight, v, value=-1)[None]
