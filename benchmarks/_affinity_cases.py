@@ -23,6 +23,7 @@ class Kit:
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     large: bool = False
+    draws: bool = False  # dropout drops: for measuring; for comparing it does not
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(7))
 
     def size(self, small: int, large: int) -> int:
@@ -76,7 +77,6 @@ class Case:
     make: Callable[[Kit], Made]
     half: bool = True
     same: bool = False
-    drawn: bool = False  # measured with random numbers, compared without
     tolerance: float = 1e-4
     half_tolerance: float = 2e-2
 
@@ -90,7 +90,7 @@ def matmul_transpose(k: Kit) -> Made:
 
 
 def fuse_add_softmax_dropout(k: Kit) -> Made:
-    batch, length, p = k.size(2, 8), k.size(6, 128), 0.1 if k.large else 0.0
+    batch, length, p = k.size(2, 8), k.size(6, 128), 0.1 if k.draws else 0.0
     scores, mask = k.rand(batch, 4, length, length, grad=True), k.rand(batch, 1, 1, length).expand(-1, 4, length, -1)
     mask = mask.contiguous()
     dropout = nn.Dropout(p)
@@ -119,7 +119,7 @@ def roll(k: Kit) -> Made:
 
 
 def byte_mask(k: Kit) -> Made:
-    x, p = k.rand(k.size(4, 256), k.size(5, 1024), grad=True), 0.3 if k.large else 0.0
+    x, p = k.rand(k.size(4, 256), k.size(5, 1024), grad=True), 0.3 if k.draws else 0.0
     return Made(lambda: function.dropout_with_byte_mask(x, p), lambda: F.dropout(x, p), [x])
 
 
@@ -307,10 +307,10 @@ def single_image(k: Kit) -> Made:
 
 FUNCTIONS = [
     Case("function.matmul_transpose", matmul_transpose),
-    Case("function.fuse_add_softmax_dropout", fuse_add_softmax_dropout, drawn=True),
+    Case("function.fuse_add_softmax_dropout", fuse_add_softmax_dropout),
     Case("function.npu_fast_condition_index_put", condition_index_put),
     Case("function.roll", roll, same=True),
-    Case("function.dropout_with_byte_mask", byte_mask, same=True, drawn=True),
+    Case("function.dropout_with_byte_mask", byte_mask, same=True),
     Case("function.npu_iou", overlaps(lambda a, b: function.npu_iou(a, b, mode="iou")), half_tolerance=5e-2),
     Case("function.npu_ptiou", overlaps(function.npu_ptiou), half_tolerance=5e-2),
     Case("pairwise_iou", overlaps(lib.pairwise_iou), half_tolerance=5e-2),

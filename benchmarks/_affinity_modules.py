@@ -164,7 +164,7 @@ def attention(k: Kit) -> Made:
 
 def dropout(kind: Callable[[float], nn.Module]) -> Callable[[Kit], Made]:
     def make(k: Kit) -> Made:
-        x, p = k.rand(k.size(4, 256), k.size(5, 1024), grad=True), 0.3 if k.large else 0.0
+        x, p = k.rand(k.size(4, 256), k.size(5, 1024), grad=True), 0.3 if k.draws else 0.0
         layer = kind(p)
         return Made(lambda: layer(x), lambda: F.dropout(x, p), [x])
 
@@ -172,7 +172,7 @@ def dropout(kind: Callable[[float], nn.Module]) -> Callable[[Kit], Made]:
 
 
 def drop_path(k: Kit) -> Made:
-    x, p = k.rand(k.size(4, 64), k.size(5, 49), k.size(3, 96), grad=True), 0.3 if k.large else 0.0
+    x, p = k.rand(k.size(4, 64), k.size(5, 49), k.size(3, 96), grad=True), 0.3 if k.draws else 0.0
     layer = module.NpuDropPath(p)
 
     def plain():  # Swin's, as timm wrote it
@@ -307,10 +307,10 @@ MODULES = [
     Case("module.Swish", activation(module.Swish, lambda x: x * torch.sigmoid(x))),
     Case("module.BiLSTM", bilstm),
     Case("module.MultiheadAttention", attention),
-    Case("module.DropoutWithByteMask", dropout(module.DropoutWithByteMask), same=True, drawn=True),
-    Case("module.NpuFairseqDropout", dropout(module.NpuFairseqDropout), same=True, drawn=True),
-    Case("module.NpuCachedDropout", dropout(module.NpuCachedDropout), same=True, drawn=True),
-    Case("module.NpuDropPath", drop_path, drawn=True),
+    Case("module.DropoutWithByteMask", dropout(module.DropoutWithByteMask), same=True),
+    Case("module.NpuFairseqDropout", dropout(module.NpuFairseqDropout), same=True),
+    Case("module.NpuCachedDropout", dropout(module.NpuCachedDropout), same=True),
+    Case("module.NpuDropPath", drop_path),
     Case("module.Focus", focus, half_tolerance=5e-2),
     Case("module.LinearQuant", linear_quant(module.LinearQuant), half=False),
     Case("module.LinearA8W8Quant", linear_quant(module.LinearA8W8Quant), half=False),

@@ -37,7 +37,7 @@ def step(call: Callable, wanted: list[torch.Tensor]) -> Callable[[], None]:
 
 
 def compare(case: Case, size: str, rounds: int) -> Figure:
-    made = case.make(Kit("npu:0", large=size == "large"))
+    made = case.make(Kit("npu:0", large=size == "large", draws=True))
     candidates = {"plain": step(made.plain, made.wanted), "affinity": step(made.affinity, made.wanted)}
     best = best_of(candidates, rounds, warm_up=3)
     return Figure(case.name, size, best["plain"] * 1e3, best["affinity"] * 1e3)

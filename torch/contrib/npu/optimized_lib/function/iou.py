@@ -17,8 +17,6 @@ def npu_iou(boxes1, boxes2, mode="ptiou", is_normalized=False, normalized_scale=
             that both are the same, and boxes without an area overlap nothing.
         is_normalized: coordinates lie between 0 and 1 and are multiplied by ``normalized_scale`` before.
 
-    There is no gradient: :func:`npu_giou`, :func:`npu_diou` and :func:`npu_ciou` have one.
-
     Raises:
         ValueError: another mode.
     """
@@ -61,22 +59,31 @@ def _pairs(name, boxes1, boxes2, is_cross, mode):
 
 
 def _distance_iou(boxes1, boxes2, trans):
-    # Both coordinates at once, rows 0 and 1 of each tensor; what is returned besides: IoU, and both sizes.
+    # Both tensors at once, and both directions: rows of a tensor (2, 2, n). Returned besides: IoU, and all sizes.
+    first, second = torch.stack((boxes1, boxes2)).view(2, 2, 2, -1).unbind(1)
     if trans:
-        size1, size2 = boxes1[2:], boxes2[2:]
-        low1, low2 = torch.sub(boxes1[:2], size1, alpha=0.5), torch.sub(boxes2[:2], size2, alpha=0.5)
-        high1, high2 = low1 + size1, low2 + size2
-        apart = boxes2[:2] - boxes1[:2]
+        centre, size = first, second
+        low = torch.sub(centre, size, alpha=0.5)
+        high = low + size
     else:
-        low1, high1, low2, high2 = boxes1[:2], boxes1[2:], boxes2[:2], boxes2[2:]
-        size1, size2 = high1 - low1, high2 - low2
-        apart = (low2 + high2 - low1 - high1) / 2
-    inner = (torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0).prod(0)
+        low, high = first, second
+        size = high - low
+        centre = torch.add(low, size, alpha=0.5)
+    (low1, low2), (high1, high2), (centre1, centre2) = low.unbind(0), high.unbind(0), centre.unbind(0)
+    wide, tall = (torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0).unbind(0)
+    inner = wide * tall
+    width, height = size.unbind(1)
     hull = torch.maximum(high1, high2) - torch.minimum(low1, low2)
     # What keeps 0 / 0 away is far below a pixel, and not 0 in float16.
-    least = 1e-9 if boxes1.dtype == torch.float32 else 6e-8
-    iou = inner / (size1.prod(0) + size2.prod(0) - inner + least)
-    return iou - apart.square().sum(0) / (hull.square().sum(0) + least), iou, size1, size2
+    least = _least(boxes1)
+    iou = inner / ((width * height).sum(0) - inner + least)
+    squares = torch.stack((centre2 - centre1, hull)).square().sum(1)
+    apart, diagonal = squares.unbind(0)
+    return iou - apart / (diagonal + least), iou, width, height
+
+
+def _least(boxes) -> float:
+    return 1e-9 if boxes.dtype == torch.float32 else 6e-8
 
 
 def npu_diou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor:
@@ -104,10 +111,9 @@ def npu_ciou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor
     Arguments and errors are those of :func:`npu_diou`.
     """
     boxes1, boxes2 = _pairs("npu_ciou", boxes1, boxes2, is_cross, mode)
-    distance_iou, iou, size1, size2 = _distance_iou(boxes1, boxes2, trans)
-    least = 1e-9 if boxes1.dtype == torch.float32 else 6e-8
-    turned = torch.atan(size2[0] / (size2[1] + least)) - torch.atan(size1[0] / (size1[1] + least))
-    v = turned.square() * (4 / math.pi**2)
+    distance_iou, iou, width, height = _distance_iou(boxes1, boxes2, trans)
+    first, second = torch.atan(width / (height + _least(boxes1))).unbind(0)
+    v = (second - first).square() * (4 / math.pi**2)
     with torch.no_grad():
-        weight = v / (v - iou).add_(1).add_(least)  # both at once are 1, and boxes that agree 0 / 0
+        weight = v / (v - iou).add_(1).add_(_least(boxes1))  # both at once are 1, and boxes that agree 0 / 0
     return torch.addcmul(distance_iou, weight, v, value=-1)[None]

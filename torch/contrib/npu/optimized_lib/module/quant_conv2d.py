@@ -57,6 +57,7 @@ class QuantConv2d(torch.nn.Module):
         self.weight = fixed(out_channels, in_channels, *_pair(kernel_size), dtype=torch.int8)
         self.scale = fixed(out_channels, dtype=torch.float32)
         self.bias = fixed(out_channels, dtype=torch.int32) if bias else None
+        self._kept = None
 
     def forward(self, quant_conv2d_input: torch.Tensor) -> torch.Tensor:
         # Integers below 2 ** 24 are exact in float32: so are the sums of up to 1024 products of bytes.
@@ -65,6 +66,15 @@ class QuantConv2d(torch.nn.Module):
         if self.offset_x:
             high, wide = padding
             x, padding = torch.nn.functional.pad(x, (wide, wide, high, high), value=self.offset_x), 0
-        bias = None if self.bias is None else self.bias.to(dtype)
-        sums = torch.nn.functional.conv2d(x, self.weight.to(dtype), bias, self.stride, padding, self.dilation)
-        return (sums * self.scale.to(dtype).view(-1, 1, 1)).to(self.output_dtype)
+        weight, bias, scale = self._converted(dtype)
+        sums = torch.nn.functional.conv2d(x, weight, bias, self.stride, padding, self.dilation)
+        return (sums * scale).to(self.output_dtype)
+
+    def _converted(self, dtype):
+        # The parameters as floating point, kept until one of them is changed or set.
+        parameters = self.weight, self.bias, self.scale
+        state = [None if p is None else (p.data_ptr(), p.device, p._version) for p in parameters]
+        if self._kept is None or self._kept[0] != state:
+            weight, bias, scale = (None if p is None else p.detach().to(dtype) for p in parameters)
+            self._kept = state, (weight, bias, scale.view(-1, 1, 1))
+        return self._kept[1]
