@@ -152,13 +152,13 @@ class DigitLines(RealData, ocr.Recognition):
     def batch(self, generator: Generator) -> Batch:
         lines = torch.zeros(self.batch_size, 1, self.height, self.width)
         images, labels = self.digits(self.batch_size * self.length, generator)
-        images = F.interpolate(images[:, None], scale_factor=2.0, mode="bilinear", align_corners=False)
-        side, room = images.shape[-1], self.width // self.length
+        tall, wide, room = 24, 12, self.width // self.length
+        images = F.interpolate(images[:, None], size=(tall, wide), mode="bilinear", align_corners=False)
         for number, image in enumerate(images):
             line, place = divmod(number, self.length)
-            y, x = (int(torch.randint(free + 1, (), generator=generator)) for free in (self.height - side, room - side))
-            lines[line, :, y : y + side, place * room + x : place * room + x + side] = image
-        return lines.expand(-1, 3, -1, -1) * 2 - 1, labels.view(self.batch_size, -1) + 1  # 0 is CTC's blank
+            y, x = (int(torch.randint(free + 1, (), generator=generator)) for free in (self.height - tall, room - wide))
+            lines[line, :, y : y + tall, place * room + x : place * room + x + wide] = image
+        return (lines.expand(-1, 3, -1, -1) - 0.15) * 3, labels.view(self.batch_size, -1) + 1  # 0 is the blank
 
     def optimizer(self, parameters) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.rate)

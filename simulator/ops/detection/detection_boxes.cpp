@@ -62,10 +62,10 @@ void bounding_box_encode(OpContext& c) {
 SIM_OP(BoundingBoxEncode).inputs(2).dtypes(kFloatTypes).attrs({"means:floats", "stds:floats"}).run(bounding_box_encode);
 
 // Corners of boxes (N, 4), each in an array of its own.
-struct Corners {
+struct Columns {
   Tensor rows;
   const float *x1, *y1, *x2, *y2;
-  explicit Corners(const Tensor& boxes) : rows(boxes.to(at::kFloat).t().contiguous()) {
+  explicit Columns(const Tensor& boxes) : rows(boxes.to(at::kFloat).t().contiguous()) {
     const float* all = rows.const_data_ptr<float>();
     const int64_t n = rows.size(1);
     x1 = all, y1 = all + n, x2 = all + 2 * n, y2 = all + 3 * n;
@@ -76,7 +76,7 @@ struct Corners {
 
 // bboxes (N, 4), gtboxes (M, 4) -> overlaps (M, N): intersection over union, or over the ground truth's area
 void iou(OpContext& c) {
-  const Corners b(c.in(0)), g(c.in(1));
+  const Columns b(c.in(0)), g(c.in(1));
   const bool over_truth = c.attrs().text("mode", "iou") == "iof";
   const Tensor y = at::empty(c.out(0).sizes(), at::kFloat);
   float* out = y.mutable_data_ptr<float>();
