@@ -1,4 +1,4 @@
-"""Four of the networks learn something real, from data that packages ship (requirements.txt); nothing is downloaded.
+"""Six of the networks learn something real, from data that packages ship (requirements.txt); nothing is downloaded.
 
     python examples/models/learn.py [--only NAME] [--device npu|cpu] [--json]
 
@@ -7,6 +7,8 @@
 | unet | those digits on scikit-image's pictures | mean IoU of 0.7 of digit and background |
 | rnet | scikit-image's faces of "labeled faces in the wild" | nine of ten patches right |
 | edsr | scikit-image's pictures | 25 dB |
+| crnn | lines of scikit-learn's scanned digits | at most one of ten characters wrong |
+| roberta | the documentation that Python ships | two of five hidden letters right (a space is one of six) |
 
 Exit status 1 if one of them does not.
 """
@@ -19,14 +21,20 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 os.environ.setdefault("NPU_FALLBACK", "0")  # before torch reads it
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "llm"))  # the text is the language models' of that folder
+
 import classification
+import corpus
 import detection
 import generative
 import harness
+import ocr
 import segmentation
+import sequence
 import torch.nn.functional as F
 from harness import HELD_OUT, Batch, Task
 
@@ -138,6 +146,44 @@ class Photographs(RealData, generative.SuperResolution):
         return F.avg_pool2d(high, 2), high
 
 
+class DigitLines(RealData, ocr.Recognition):
+    """Scanned digits side by side, with gaps and heights as they come, read as a line."""
+
+    def batch(self, generator: Generator) -> Batch:
+        lines = torch.zeros(self.batch_size, 1, self.height, self.width)
+        images, labels = self.digits(self.batch_size * self.length, generator)
+        tall, wide, room = 24, 12, self.width // self.length
+        images = F.interpolate(images[:, None], size=(tall, wide), mode="bilinear", align_corners=False)
+        for number, image in enumerate(images):
+            line, place = divmod(number, self.length)
+            y, x = (int(torch.randint(free + 1, (), generator=generator)) for free in (self.height - tall, room - wide))
+            lines[line, :, y : y + tall, place * room + x : place * room + x + wide] = image
+        return (lines.expand(-1, 3, -1, -1) - 0.15) * 3, labels.view(self.batch_size, -1) + 1  # 0 is the blank
+
+    def optimizer(self, parameters) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.rate)
+
+
+class HiddenLetters(RealData, sequence.MaskedWords):
+    """A sixth of a text's letters is hidden, other ones each time, and to be told from those around them."""
+
+    length = 64
+    warmup = 30
+    first = sequence.END + 1  # the vocabulary's number of byte 0
+
+    @functools.cached_property
+    def texts(self) -> tuple[Tensor, Tensor]:
+        return corpus.load("documentation")
+
+    def batch(self, generator: Generator) -> Batch:
+        text = self.texts[self.held_out]
+        starts = torch.randint(len(text) - self.length, (self.batch_size, 1), generator=generator)
+        letters = text[starts + torch.arange(self.length)].long().clamp(max=127) + self.first
+        hidden = torch.rand(letters.shape, generator=generator) < 1 / 6
+        order = torch.zeros(self.batch_size, dtype=torch.long)  # of no use: RoBERTa has no second task
+        return letters.masked_fill(hidden, sequence.MASK), letters.masked_fill(~hidden, -100), order
+
+
 @dataclasses.dataclass
 class Lesson:
     """A network on real data: how long it learns, and the bound of which measure it must reach."""
@@ -157,6 +203,12 @@ LESSONS = {
     ),
     "rnet": Lesson(lambda: Faces(detection.face_nets.RNet()), 80, 32, "accuracy", 0.9),
     "edsr": Lesson(lambda: Photographs(generative.super_resolution.EDSR(32, 4)), 200, 8, "PSNR", 25.0),
+    "crnn": Lesson(
+        lambda: DigitLines(ocr.own.CRNN(10, 64, 32), 32, 96, 4, 2e-3), 200, 16, "wrong characters", 0.1, False
+    ),
+    "roberta": Lesson(
+        lambda: HiddenLetters(sequence.Encoder(256, 4, 4, offset=1), order=False), 300, 16, "hidden words right", 0.4
+    ),
 }
 
 

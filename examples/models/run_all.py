@@ -3,6 +3,7 @@
     python examples/models/run_all.py --steps 3                    # the guide's 55 networks, a table
     python examples/models/run_all.py --listed all --write-docs    # also those of the release notes; docs/networks.md
     python examples/models/run_all.py --only U-Net --only GRU --json
+    python examples/models/run_all.py --with-amp                   # also a training in mixed precision on npu
 
 Operators without an npu kernel raise instead of running on the CPU (NPU_FALLBACK=0), unless that variable is set.
 ``--rows FILE`` keeps finished rows, so that an interrupted run goes on where it was.
@@ -71,7 +72,14 @@ def compare(network: Network, *args) -> dict:
     return row | {"seconds": time.perf_counter() - began}
 
 
-def measure(network: Network, steps: int, device: str, batch_size: int | None = None, amp: bool = False) -> dict:
+def measure(
+    network: Network,
+    steps: int,
+    device: str,
+    batch_size: int | None = None,
+    amp: bool = False,
+    with_amp: bool = False,
+) -> dict:
     """One row of the table; ``failure`` says what is wrong with it, "" if nothing is."""
     row = {"name": network.name, "script": network.script, "network": network.network, "listed": network.listed}
     row |= {"failure": "", "loss_error": None, "held_out_error": None}
@@ -81,21 +89,26 @@ def measure(network: Network, steps: int, device: str, batch_size: int | None = 
         harness.silence_dropout(task.model)
         row["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
         other = copy.deepcopy(task.model)
+        half = copy.deepcopy(task.model) if with_amp else None
         cpu = harness.train(task, task.model, "cpu", steps, amp)
         task.model = None
         npu = harness.train(task, other, device, steps, amp)
+        del other
+        mixed = harness.train(task, half, device, steps, amp=True) if with_amp else None
     except Exception as error:
         row["failure"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
         row["fallbacks"] = torch.npu.fallback_stats()
         return row
     row["fallbacks"] = torch.npu.fallback_stats()
-    for name, outcome in (("cpu", cpu), ("npu", npu)):
+    for name, outcome in (("cpu", cpu), ("npu", npu), *([("amp", mixed)] if mixed else [])):
         row[name] = {"losses": outcome.losses, "measures": outcome.measures, "step_seconds": outcome.step_seconds}
         row[name]["first_seconds"] = outcome.seconds[0]
     row["loss_errors"] = [relative(*pair) for pair in zip(npu.losses, cpu.losses, strict=True)]
     row["loss_error"] = max(row["loss_errors"])
     # Only the loss: shares of what was found jump, where the answers of hardly trained networks are close.
     row["held_out_error"] = relative(npu.measures["loss"], cpu.measures["loss"])
+    if mixed:
+        row["amp_error"] = max(relative(*pair) for pair in zip(mixed.losses, npu.losses, strict=True))
     row["speed"] = cpu.step_seconds / npu.step_seconds if steps > 1 else None
     row["failure"] = "; ".join(complaints(row, AMP_TOLERANCE if amp else LOSS_TOLERANCE, amp))
     return row
@@ -107,6 +120,8 @@ def complaints(row: dict, tolerance: float, amp: bool) -> list[str]:
         found.append(f"losses differ by {row['loss_error']:.1e}")
     if not amp and row["held_out_error"] > HELD_OUT_TOLERANCE:
         found.append(f"held-out losses differ by {row['held_out_error']:.1e}")
+    if row.get("amp_error", 0.0) > AMP_TOLERANCE:
+        found.append(f"losses in mixed precision differ by {row['amp_error']:.1e}")
     if row["fallbacks"]:
         found.append(f"operators ran on the CPU: {', '.join(sorted(row['fallbacks']))}")
     return found
@@ -133,6 +148,8 @@ def markdown(rows: list[dict], steps: int, seconds: float) -> str:
     """docs/networks.md."""
     cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
     listed = "" if all("guide" in row["listed"] for row in rows) else " --listed all"
+    with_amp = any("amp_error" in row for row in rows)
+    listed += " --with-amp" if with_amp else ""
     text = f"""# The listed networks
 
 Written by `python examples/models/run_all.py --steps {steps}{listed} --write-docs`; do not edit. What it trains
@@ -143,7 +160,13 @@ operator without an npu kernel raises), then evaluated on a held-out batch. Loss
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
 which {HELD_OUT_TOLERANCE:.0e} is allowed. Times are those of the fastest step after the first, in milliseconds; speed
 is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores}
-cores ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes may have shared the cores.
+cores ({platform.machine()}), {seconds / 60:.0f} minutes in all, beside other work: ratios of speed are rough.
+"""
+    if with_amp:
+        text += f"""
+Amp: the same steps once more on npu in float16 where autocast allows it, with a scaled loss (`--amp` of the scripts):
+the largest difference of a step's loss from float32's, relative; above {AMP_TOLERANCE:.0e}, or not finite, it counts
+as wrong.
 """
     for title, chosen in (
         ("The 55 networks of the porting guide", [row for row in rows if "guide" in row["listed"]]),
@@ -153,23 +176,27 @@ cores ({platform.machine()}), {seconds / 60:.0f} minutes in all; other processes
             continue
         good = sum(not row["failure"] for row in chosen)
         text += f"\n## {title}\n{good} of {len(chosen)} agree with the CPU.\n\n"
-        text += "| network | script | parameters | loss | held out | cpu ms | npu ms | speed | |\n"
-        text += "|---|---|---|---|---|---|---|---|---|\n"
+        text += (
+            f"| network | script | parameters | loss | held out | cpu ms | npu ms | speed |{' amp |' * with_amp} |\n"
+        )
+        text += f"|---|---|---|---|---|---|---|---|{'---|' * with_amp}---|\n"
         for row in chosen:
-            text += markdown_row(row)
+            text += markdown_row(row, with_amp)
     return text
 
 
-def markdown_row(row: dict) -> str:
+def markdown_row(row: dict, with_amp: bool) -> str:
     size = f"{row['parameters'] / 1e6:.1f} M" if "parameters" in row else "-"
     also = ", ".join(where for where in row["listed"] if where != "guide")
     note = "; ".join(part for part in (also, row["failure"]) if part)
     first = f"| {row['name']} | `{row['script']} --network {row['network']}` | {size} |"
     if row["loss_error"] is None:
-        return f"{first} | | | | | {note} |\n"
+        return f"{first} | | | | |{' |' * with_amp} {note} |\n"
     speed = "" if row["speed"] is None else f"{row['speed']:.2f}"
     times = " | ".join(milliseconds(row[device]["step_seconds"]) for device in ("cpu", "npu"))
-    return f"{first} {row['loss_error']:.0e} | {row['held_out_error']:.0e} | {times} | {speed} | {note} |\n"
+    errors = f"{row['loss_error']:.0e} | {row['held_out_error']:.0e}"
+    mixed = f" {row['amp_error']:.0e} |" if "amp_error" in row else " |" * with_amp
+    return f"{first} {errors} | {times} | {speed} |{mixed} {note} |\n"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -178,6 +205,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="npu")
     parser.add_argument("--batch-size", type=int, help="instead of each network's own")
     parser.add_argument("--amp", action="store_true", help="float16 where autocast allows it, on both devices")
+    parser.add_argument("--with-amp", action="store_true", help="besides, train in float16 on npu and compare losses")
     parser.add_argument("--only", action="append", metavar="NAME", help="a network as it is listed; may be repeated")
     parser.add_argument(
         "--listed", choices=("guide", "notes", "all"), default="guide", help="which documents' networks"
@@ -243,7 +271,7 @@ def main(argv: list[str] | None = None) -> int:
         if network.name in finished:
             row = finished[network.name]
         else:
-            row = compare(network, args.steps, args.device, args.batch_size, args.amp)
+            row = compare(network, args.steps, args.device, args.batch_size, args.amp, args.with_amp)
             if args.rows:
                 with args.rows.open("a") as file:
                     file.write(json.dumps(row) + "\n")

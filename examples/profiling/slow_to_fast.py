@@ -7,14 +7,17 @@ prints what is left to find and what was gained, be it a gain or not. Traces and
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shufflenet"))
+
+import forms
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import torch
 from torch import nn
-from torch.contrib.npu.optimized_lib import ChannelShuffle
 from torch.npu._profile import events, report
 
 FORMS = {
@@ -22,24 +25,6 @@ FORMS = {
     "index_select": "channel shuffle by index_select",
     "library": "channel shuffle by the affinity library's ChannelShuffle",
 }
-
-
-def shuffle_by_views(x: torch.Tensor, groups: int = 2) -> torch.Tensor:
-    """The usual form: view, transpose, contiguous. The transposed view has to be copied."""
-    n, c, h, w = x.shape
-    return x.view(n, groups, c // groups, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
-
-
-class ShuffleByIndex(nn.Module):
-    """The same as one operator that computes: picks the channels in their new order."""
-
-    def __init__(self, channels: int, groups: int = 2):
-        super().__init__()
-        order = torch.arange(channels).view(groups, channels // groups).t().reshape(-1)
-        self.register_buffer("order", order.to(torch.int32), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.index_select(1, self.order)
 
 
 class Unit(nn.Module):
@@ -56,15 +41,11 @@ class Unit(nn.Module):
             nn.ReLU(inplace=True),
         )
         # The library's gives both halves, as the next unit wants them, instead of a whole that is cut again.
-        self.pair = ChannelShuffle(channels) if form == "library" else None
-        self.shuffle = ShuffleByIndex(channels) if form == "index_select" else shuffle_by_views
+        self.shuffle = forms.FORMS[form](channels)
 
-    def forward(self, halves: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, halves: forms.Halves) -> forms.Halves:
         passed, taken = halves
-        taken = self.branch(taken)
-        if self.pair is not None:
-            return self.pair(passed, taken)
-        return self.shuffle(torch.cat((passed, taken), dim=1)).chunk(2, dim=1)
+        return self.shuffle(passed, self.branch(taken))
 
 
 class Net(nn.Module):

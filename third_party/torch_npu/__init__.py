@@ -19,13 +19,15 @@ _npu_autoload.load()
 from . import _C as _C  # noqa: E402
 from ._format import Format as Format  # noqa: E402
 
-_ALIASES = {f"{__name__}.{name}": f"torch.npu.{name}" for name in ("onnx", "optim", "profiler", "utils")} | {
-    f"{__name__}.npu": "torch.npu"
+_ALIASES = {
+    f"{__name__}.npu": "torch.npu",
+    **{f"{__name__}.{name}": f"torch.npu.{name}" for name in ("onnx", "optim", "profiler", "utils")},
+    **{f"{__name__}.contrib.{name}": f"torch.contrib.npu.optimized_lib.{name}" for name in ("function", "module")},
 }
 
 
 class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch_npu.npu, torch_npu.profiler and their like in torch.npu, so that nothing is executed twice."""
+    """Finds torch_npu.npu, torch_npu.profiler and their like where they are, so that nothing is executed twice."""
 
     def find_spec(self, fullname, path=None, target=None):
         if f"{fullname}.".startswith(tuple(f"{name}." for name in _ALIASES)):

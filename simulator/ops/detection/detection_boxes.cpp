@@ -1,5 +1,9 @@
 // Boxes of object detectors: their encodings, and overlaps of axis-aligned ones. Corners are x1, y1, x2, y2.
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
 #include "ops/nn_util.h"
 
 namespace acl_sim {
@@ -57,19 +61,39 @@ void bounding_box_encode(OpContext& c) {
 }
 SIM_OP(BoundingBoxEncode).inputs(2).dtypes(kFloatTypes).attrs({"means:floats", "stds:floats"}).run(bounding_box_encode);
 
+// Corners of boxes (N, 4), each in an array of its own.
+struct Columns {
+  Tensor rows;
+  const float *x1, *y1, *x2, *y2;
+  explicit Columns(const Tensor& boxes) : rows(boxes.to(at::kFloat).t().contiguous()) {
+    const float* all = rows.const_data_ptr<float>();
+    const int64_t n = rows.size(1);
+    x1 = all, y1 = all + n, x2 = all + 2 * n, y2 = all + 3 * n;
+  }
+  int64_t size() const { return rows.size(1); }
+  float area(int64_t i) const { return (x2[i] - x1[i]) * (y2[i] - y1[i]); }
+};
+
 // bboxes (N, 4), gtboxes (M, 4) -> overlaps (M, N): intersection over union, or over the ground truth's area
 void iou(OpContext& c) {
-  const Tensor b = widen(c.in(0)).unsqueeze(0), g = widen(c.in(1)).unsqueeze(1);
-  const auto side = [](const Tensor& t, int64_t i) { return t.select(2, i + 2) - t.select(2, i); };
-  const auto shared = [&](int64_t i) {
-    return (at::minimum(b.select(2, i + 2), g.select(2, i + 2)) - at::maximum(b.select(2, i), g.select(2, i)))
-        .clamp_min(0);
-  };
-  const Tensor inner = shared(0) * shared(1), truth = side(g, 0) * side(g, 1);
-  const Tensor whole =
-      c.attrs().text("mode", "iou") == "iof" ? truth.expand_as(inner) : side(b, 0) * side(b, 1) + truth - inner;
-  // Boxes without an area overlap nothing.
-  c.out(0).copy_(at::where(whole > 0, inner / whole, 0));
+  const Columns b(c.in(0)), g(c.in(1));
+  const bool over_truth = c.attrs().text("mode", "iou") == "iof";
+  const Tensor y = at::empty(c.out(0).sizes(), at::kFloat);
+  float* out = y.mutable_data_ptr<float>();
+  const int64_t columns = b.size();
+  at::parallel_for(0, g.size(), 1 + (1 << 14) / (columns + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float x1 = g.x1[i], y1 = g.y1[i], x2 = g.x2[i], y2 = g.y2[i], truth = g.area(i);
+      float* row = out + i * columns;
+      for (int64_t j = 0; j < columns; ++j) {
+        const float w = std::max(std::min(b.x2[j], x2) - std::max(b.x1[j], x1), 0.0F);
+        const float h = std::max(std::min(b.y2[j], y2) - std::max(b.y1[j], y1), 0.0F);
+        const float inner = w * h, whole = over_truth ? truth : b.area(j) + truth - inner;
+        row[j] = whole > 0 ? inner / whole : 0.0F;  // boxes without an area overlap nothing
+      }
+    }
+  });
+  c.out(0).copy_(y);
 }
 const std::vector<std::string> kIouAttrs = {"mode:str", "eps:float", "aligned:bool"};
 SIM_OP(Iou).inputs(2).dtypes(kFloatTypes).attrs(kIouAttrs).run(iou);

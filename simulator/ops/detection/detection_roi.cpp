@@ -297,18 +297,20 @@ void deformable_offsets(OpContext& c) {
   const int64_t out_h = offsets.size(2), out_w = offsets.size(3);
   const Tensor y = at::zeros(c.out(0).sizes(), at::kFloat);
   const int64_t out_area = y.size(2) * y.size(3);
-  for (int64_t n = 0; n < x.size(0); ++n) {
-    const float* image = x.const_data_ptr<float>() + n * channels * area;
-    const float* off = offsets.const_data_ptr<float>() + n * offsets.stride(0);
-    float* out = y.data_ptr<float>() + n * channels * out_area;
-    for_taps(d, off, x.size(2), x.size(3), out_h, out_w,
-             [&](int64_t g, int64_t, int64_t, int64_t mask, int64_t spread, const Bilinear& b) {
-               const float factor = d.modulated ? off[mask] : 1.0F;
-               for (int64_t k = g * per_group; k < (g + 1) * per_group; ++k) {
-                 out[k * out_area + spread] = factor * b.read(image + k * area);
-               }
-             });
-  }
+  at::parallel_for(0, x.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const float* image = x.const_data_ptr<float>() + n * channels * area;
+      const float* off = offsets.const_data_ptr<float>() + n * offsets.stride(0);
+      float* out = y.data_ptr<float>() + n * channels * out_area;
+      for_taps(d, off, x.size(2), x.size(3), out_h, out_w,
+               [&](int64_t g, int64_t, int64_t, int64_t mask, int64_t spread, const Bilinear& b) {
+                 const float factor = d.modulated ? off[mask] : 1.0F;
+                 for (int64_t k = g * per_group; k < (g + 1) * per_group; ++k) {
+                   out[k * out_area + spread] = factor * b.read(image + k * area);
+                 }
+               });
+    }
+  });
   c.out(0).copy_(y);
 }
 const std::vector<std::string> kDeformAttrs = {"ksize:ints",     "strides:ints",    "pads:ints",
@@ -330,27 +332,35 @@ void deformable_offsets_grad(OpContext& c) {
   const int64_t channels = x.size(1), per_group = channels / d.groups, area = x.size(2) * x.size(3);
   const int64_t out_h = offsets.size(2), out_w = offsets.size(3), out_area = dy.size(2) * dy.size(3);
   const Tensor dx = at::zeros(x.sizes(), at::kFloat), doffsets = at::zeros(offsets.sizes(), at::kFloat);
-  for (int64_t n = 0; n < x.size(0); ++n) {
-    const float* image = x.const_data_ptr<float>() + n * channels * area;
-    float* dimage = dx.data_ptr<float>() + n * channels * area;
-    const float* off = offsets.const_data_ptr<float>() + n * offsets.stride(0);
-    float* doff = doffsets.data_ptr<float>() + n * offsets.stride(0);
-    const float* in = dy.const_data_ptr<float>() + n * channels * out_area;
-    for_taps(d, off, x.size(2), x.size(3), out_h, out_w,
-             [&](int64_t g, int64_t by_x, int64_t by_y, int64_t mask, int64_t spread, const Bilinear& b) {
-               const float factor = d.modulated ? off[mask] : 1.0F;
-               for (int64_t k = g * per_group; k < (g + 1) * per_group; ++k) {
-                 const float grad = in[k * out_area + spread];
-                 const float* plane = image + k * area;
-                 b.add(dimage + k * area, grad * factor);
-                 if (d.modulated) doff[mask] += grad * b.read(plane);
-                 for (int q = 0; q < 4; ++q) {
-                   doff[by_y] += grad * factor * b.row_slope[q] * plane[b.index[q]];
-                   doff[by_x] += grad * factor * b.column_slope[q] * plane[b.index[q]];
+  at::parallel_for(0, x.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const float* image = x.const_data_ptr<float>() + n * channels * area;
+      float* dimage = dx.data_ptr<float>() + n * channels * area;
+      const float* off = offsets.const_data_ptr<float>() + n * offsets.stride(0);
+      float* doff = doffsets.data_ptr<float>() + n * offsets.stride(0);
+      const float* in = dy.const_data_ptr<float>() + n * channels * out_area;
+      for_taps(d, off, x.size(2), x.size(3), out_h, out_w,
+               [&](int64_t g, int64_t by_x, int64_t by_y, int64_t mask, int64_t spread, const Bilinear& b) {
+                 const float factor = d.modulated ? off[mask] : 1.0F;
+                 float by_mask = 0, by_row = 0, by_column = 0;
+                 for (int64_t k = g * per_group; k < (g + 1) * per_group; ++k) {
+                   const float grad = in[k * out_area + spread];
+                   const float* plane = image + k * area;
+                   float* dplane = dimage + k * area;
+                   for (int q = 0; q < 4; ++q) {
+                     const float part = grad * plane[b.index[q]];
+                     by_mask += b.weight[q] * part;
+                     by_row += b.row_slope[q] * part;
+                     by_column += b.column_slope[q] * part;
+                     dplane[b.index[q]] += b.weight[q] * grad * factor;
+                   }
                  }
-               }
-             });
-  }
+                 if (d.modulated) doff[mask] = by_mask;
+                 doff[by_y] = by_row * factor;
+                 doff[by_x] = by_column * factor;
+               });
+    }
+  });
   c.out(0).copy_(dx);
   c.out(1).copy_(doffsets);
 }

@@ -15,12 +15,17 @@ namespace {
 
 using at::Tensor;
 
-// Is element i kept? Four elements share a block of random words.
+// Which elements are kept? Four of them share a block of random words, so they are drawn by fours.
 struct Draw {
   uint64_t seed, offset;
   float keep;
-  bool kept(int64_t i) const {
-    return unit_float(philox_block(seed, offset, static_cast<uint64_t>(i / 4))[i % 4]) < keep;
+  // Calls visit(i, is element i kept) for the elements [begin, end); begin is a multiple of four.
+  template <class Visit>
+  void each(int64_t begin, int64_t end, const Visit& visit) const {
+    for (int64_t i = begin; i < end; i += 4) {
+      const std::array<uint32_t, 4> words = philox_block(seed, offset, static_cast<uint64_t>(i / 4));
+      for (int64_t k = 0; k < std::min<int64_t>(4, end - i); ++k) visit(i + k, unit_float(words[k]) < keep);
+    }
   }
 };
 
@@ -35,11 +40,9 @@ void gen_mask(OpContext& c) {
   const Tensor mask = c.out(0);
   auto* bytes = mask.mutable_data_ptr<uint8_t>();
   at::parallel_for(0, mask.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      unsigned byte = 0;
-      for (int64_t k = 0; k < 8; ++k) byte |= static_cast<unsigned>(draw.kept(8 * b + k)) << k;
-      bytes[b] = static_cast<uint8_t>(byte);
-    }
+    std::fill(bytes + begin, bytes + end, uint8_t{0});
+    draw.each(8 * begin, 8 * end,
+              [&](int64_t i, bool kept) { bytes[i >> 3] |= static_cast<uint8_t>(kept << (i & 7)); });
   });
 }
 const std::vector<DtypeSet> kGenTypes = {kIntTypes, kFloatTypes, kIntTypes, kIntTypes, kIntTypes};
@@ -50,8 +53,9 @@ void gen_byte_mask(OpContext& c) {
   const Draw draw = draw_of(c);
   const Tensor mask = c.out(0);
   auto* bytes = mask.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, mask.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) bytes[i] = draw.kept(i) ? 1 : 0;
+  const int64_t fours = (mask.numel() + 3) / 4;
+  at::parallel_for(0, fours, 1 << 10, [&](int64_t begin, int64_t end) {
+    draw.each(4 * begin, std::min(4 * end, mask.numel()), [&](int64_t i, bool kept) { bytes[i] = kept ? 1 : 0; });
   });
 }
 SIM_OP(StatelessDropOutGenByteMask).inputs(5).dtypes(kGenTypes).run(gen_byte_mask);
@@ -88,7 +92,7 @@ void dropout_v2(OpContext& c) {
   const Draw draw{key, 1, static_cast<float>(1 - drop)};
   const Tensor kept = at::empty(x.sizes(), at::kFloat);
   auto* p = kept.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < x.numel(); ++i) p[i] = draw.kept(i) ? 1.0F : 0.0F;
+  draw.each(0, x.numel(), [&](int64_t i, bool kept) { p[i] = kept ? 1.0F : 0.0F; });
   const Tensor next = at::empty(state.sizes(), at::kFloat);
   for (int64_t i = 0; i < next.numel(); ++i) {
     next.mutable_data_ptr<float>()[i] = unit_float(philox_block(key, 2, static_cast<uint64_t>(i / 4))[i % 4]);

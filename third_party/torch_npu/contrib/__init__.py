@@ -1,4 +1,4 @@
-"""`torch_npu.contrib`: parts of common models, and `transfer_to_npu`. Both packages' names are here, too."""
+"""`torch_npu.contrib`: torch.contrib.npu.optimized_lib's functions and modules, and `transfer_to_npu`."""
 
 from . import function as function, module as module
 from .function import *  # noqa: F403

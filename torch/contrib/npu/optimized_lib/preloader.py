@@ -1,6 +1,28 @@
 r"""Batches that are on the device before they are asked for."""
 
+from typing import Any, NamedTuple
+
 import torch
+
+# Bytes of a batch below which a stream of its own, and waiting for it, costs more than a copy in front of the model.
+_SMALL = 1 << 16
+
+
+class Ahead(NamedTuple):
+    r"""A batch whose copy is under way, and on which stream; None: the current one."""
+
+    batch: Any
+    stream: Any
+
+
+def _tensors_of(batch) -> list[torch.Tensor]:
+    if type(batch) in (tuple, list) and all(isinstance(part, torch.Tensor) for part in batch):
+        return list(batch)
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes_of(batch) -> int:
+    return sum(tensor.nbytes for tensor in _tensors_of(batch))
 
 
 class PreLoader:
@@ -32,10 +54,10 @@ class PreLoader:
 
     def __iter__(self):
         batches = iter(self.loader)
-        ahead = self._load(batches)
+        ahead = self.load(batches)
         while ahead is not None:
-            batch = self._ready(ahead)
-            ahead = self._load(batches)
+            batch = self.ready(ahead)
+            ahead = self.load(batches)
             yield batch
 
     def next(self):
@@ -47,18 +69,31 @@ class PreLoader:
             self._batches = None
             return None, None
 
-    def _load(self, batches):
-        # The next batch on its way, as a list of one, or None after the last.
+    def load(self, batches) -> "Ahead | None":
+        """Begin the copy of the iterator's next batch; None after the last."""
         try:
             batch = next(batches)
         except StopIteration:
             return None
-        if self.stream is None:
-            return [self._normalised(self._moved(batch))]
+        if self.stream is None or _bytes_of(batch) < _SMALL:
+            return Ahead(self._normalised(self._moved(batch)), None)
         with torch.npu.stream(self.stream):
-            return [self._normalised(self._moved(batch))]
+            return Ahead(self._normalised(self._moved(batch)), self.stream)
+
+    def ready(self, ahead: "Ahead"):
+        """Return the batch, for which the current stream waits from now on."""
+        if ahead.stream is not None:
+            current = torch.npu.current_stream(self.device)
+            current.wait_stream(ahead.stream)
+            for tensor in _tensors_of(ahead.batch):
+                tensor.record_stream(current)  # memory of the side stream, used on this one
+        return ahead.batch
 
     def _moved(self, batch):
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self.device, non_blocking=True)
+        if type(batch) in (tuple, list):
+            return type(batch)(self._moved(part) for part in batch)
         return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(self.device, non_blocking=True), batch)
 
     def _normalised(self, batch):
@@ -70,11 +105,3 @@ class PreLoader:
         x = x if self.mean is None else x - self.mean
         leaves[at] = x if self.std is None else x / self.std
         return torch.utils._pytree.tree_unflatten(leaves, spec)
-
-    def _ready(self, ahead):
-        if self.stream is not None:
-            current = torch.npu.current_stream(self.device)
-            current.wait_stream(self.stream)
-            # Memory of the side stream, used on this one.
-            torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.record_stream(current), ahead[0])
-        return ahead[0]

@@ -103,21 +103,22 @@ Tensor npu_bounding_box_decode_autograd(const Tensor& rois, const Tensor& deltas
     return NPU_CUSTOM_OP(npu_bounding_box_decode, "npu_bounding_box_decode", "")
         .call(rois, deltas, means0, means1, means2, means3, stds0, stds1, stds2, stds3, max_shape, wh_ratio_clip);
   }
-  const auto corner = [&](int64_t i) { return rois.select(1, i); };
-  const Tensor w = corner(2) - corner(0) + 1, h = corner(3) - corner(1) + 1;
+  // Both directions at once, x in column 0 and y in column 1.
+  const auto scaled = [&](int64_t at, double std0, double std1, double mean0, double mean1) {
+    const Tensor part = deltas.narrow(1, at, 2);
+    if (std0 == std1 && mean0 == mean1) return std0 == 1 && mean0 == 0 ? part : part * std0 + mean0;
+    return at::stack({part.select(1, 0) * std0 + mean0, part.select(1, 1) * std1 + mean1}, 1);
+  };
   const double limit = std::abs(std::log(wh_ratio_clip));
-  const auto grown = [&](const Tensor& size, int64_t i, double std, double mean) {
-    return size * (deltas.select(1, i) * std + mean).clamp(-limit, limit).exp() * 0.5;
-  };
-  const Tensor x = (corner(0) + corner(2)) * 0.5 + w * (deltas.select(1, 0) * stds0 + means0);
-  const Tensor y = (corner(1) + corner(3)) * 0.5 + h * (deltas.select(1, 1) * stds1 + means1);
-  const Tensor half_w = grown(w, 2, stds2, means2), half_h = grown(h, 3, stds3, means3);
-  const auto inside = [&](const Tensor& t, bool horizontal) {
-    return max_shape.empty() ? t : t.clamp(0, (horizontal ? max_shape.back() : max_shape.front()) - 1);
-  };
-  return at::stack({inside(x - half_w + 0.5, true), inside(y - half_h + 0.5, false), inside(x + half_w - 0.5, true),
-                    inside(y + half_h - 0.5, false)},
-                   1);
+  const Tensor low = rois.narrow(1, 0, 2), high = rois.narrow(1, 2, 2), size = high - low + 1;
+  const Tensor centre = (low + high) * 0.5 + size * scaled(0, stds0, stds1, means0, means1);
+  const Tensor half = size * scaled(2, stds2, stds3, means2, means3).clamp(-limit, limit).exp() * 0.5 - 0.5;
+  const Tensor boxes = at::cat({centre - half, centre + half}, 1);
+  if (max_shape.empty()) return boxes;
+  const int64_t width = max_shape.back(), height = max_shape.front();
+  if (width == height) return boxes.clamp(0, width - 1);
+  const auto inside = [&](int64_t i) { return boxes.select(1, i).clamp(0, (i % 2 == 0 ? width : height) - 1); };
+  return at::stack({inside(0), inside(1), inside(2), inside(3)}, 1);
 }
 
 Tensor npu_giou_autograd(const Tensor& self, const Tensor& gtboxes, bool trans, bool is_cross, int64_t mode) {

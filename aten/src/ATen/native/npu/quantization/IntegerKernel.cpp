@@ -11,6 +11,8 @@
 namespace at::native::npu {
 namespace {
 
+constexpr int64_t kExactProducts = 1024;
+
 // What integers a result holds: in tensors of `dtype`, or eight in one int32.
 struct Integers {
   ScalarType dtype;
@@ -93,16 +95,23 @@ void check_mode(const char* name, std::string_view quant_mode, double dst_type_m
 }
 
 // What npu_trans_quant_param has packed into 64 bits, or a plain scale.
+// The product of factors of one dtype, and the bias, which is converted to it; matrices take one operator for both.
+Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
+  if (!given(bias)) return at::matmul(a, b);
+  const Tensor added = bias->to(a.scalar_type());
+  return a.dim() == 2 && b.dim() == 2 && added.dim() == 1 ? at::addmm(added, a, b) : at::matmul(a, b) + added;
+}
+
 struct Scale {
   Tensor factor;
   std::optional<Tensor> offset;
 };
-Scale scale_of(const Tensor& scale) {
-  if (scale.scalar_type() != kLong) return {scale.to(kDouble), std::nullopt};
+Scale scale_of(const Tensor& scale, ScalarType wide = kDouble) {
+  if (scale.scalar_type() != kLong) return {scale.to(wide), std::nullopt};
   const Tensor low = scale.bitwise_and(0xFFFFFFFFLL);
   const Tensor bits = at::where(low.gt(0x7FFFFFFFLL), low - (int64_t{1} << 32), low).to(kInt);
   const Tensor field = scale.bitwise_right_shift(37).bitwise_and(0x1FF);
-  return {bits.view(kFloat).to(kDouble), at::where(field.gt(255), field - 512, field).to(kDouble)};
+  return {bits.view(kFloat).to(wide), at::where(field.gt(255), field - 512, field).to(wide)};
 }
 
 }  // namespace
@@ -213,16 +222,18 @@ Tensor npu_quant_matmul(const Tensor& x1, const Tensor& x2, const Tensor& scale,
   TORCH_CHECK_NOT_IMPLEMENTED(!x1_dtype && !x2_dtype && !pertoken_scale_dtype && !scale_dtype && !group_sizes &&
                                   !given(y_scale) && scale.dim() == 1,
                               name, ": scales of groups and dtypes of the hardware are not supported");
-  // Sums of products of bytes are exact in fp64.
-  Tensor sum = at::matmul(x1.to(kDouble), x2.to(kDouble));
+  // Sums of products of bytes are exact in fp64, and those of up to 1024 products in fp32, which is wide enough for
+  // what follows where the result is narrower still.
+  const bool narrow = x1.size(-1) <= kExactProducts && (result == kHalf || result == kBFloat16);
+  const ScalarType wide = narrow ? kFloat : kDouble;
   const bool early = given(bias) && bias->scalar_type() == kInt;
-  if (early) sum = sum + bias->to(kDouble);
-  const Scale factor = scale_of(scale);
+  Tensor sum = product(x1.to(wide), x2.to(wide), early ? bias : std::nullopt);
+  const Scale factor = scale_of(scale, wide);
   sum = sum * factor.factor;
-  if (given(pertoken_scale)) sum = sum * pertoken_scale->to(kDouble).unsqueeze(-1);
-  if (given(bias) && !early) sum = sum + bias->to(kDouble);
+  if (given(pertoken_scale)) sum = sum * pertoken_scale->to(wide).unsqueeze(-1);
+  if (given(bias) && !early) sum = sum + bias->to(wide);
   if (factor.offset.has_value() && result == kChar) sum = sum + *factor.offset;
-  if (given(offset)) sum = sum + offset->to(kDouble);
+  if (given(offset)) sum = sum + offset->to(wide);
   return result == kChar ? rounded(name, sum, integers_of(name, std::nullopt)) : sum.to(result);
 }
 
@@ -241,7 +252,11 @@ Tensor npu_weight_quant_batchmatmul(const Tensor& x, const Tensor& weight, const
   TORCH_CHECK_NOT_IMPLEMENTED(antiquant_scale.is_floating_point(), name,
                               ": antiquant_scale is of a floating dtype, not ", "of ", antiquant_scale.scalar_type());
   TORCH_CHECK(given(quant_scale) || !given(quant_offset), name, ": quant_offset goes with quant_scale");
-  const ScalarType wide = wide_type(x);
+  // Half holds bytes and sums of two of them exactly, and the product is summed in fp32 whatever its factors are.
+  const auto is_half = [](const std::optional<Tensor>& t) { return !given(t) || t->scalar_type() == kHalf; };
+  const bool narrow = x.scalar_type() == kHalf && antiquant_scale.scalar_type() == kHalf && is_half(antiquant_offset) &&
+                      is_half(bias) && !given(quant_scale);
+  const ScalarType wide = narrow ? kHalf : wide_type(x);
   const Tensor numbers = (weight.scalar_type() == kInt ? unpack(weight) : weight).to(wide);
   const int64_t depth = numbers.size(0);
   const auto spread = [&](const Tensor& t) {
@@ -252,8 +267,7 @@ Tensor npu_weight_quant_batchmatmul(const Tensor& x, const Tensor& weight, const
     return t.to(wide).repeat_interleave(antiquant_group_size, 0).narrow(0, 0, depth);
   };
   const Tensor moved = given(antiquant_offset) ? numbers + spread(*antiquant_offset) : numbers;
-  Tensor y = at::matmul(x.to(wide), moved * spread(antiquant_scale));
-  if (given(bias)) y = y + bias->to(wide);
+  Tensor y = product(x.to(wide), moved * spread(antiquant_scale), bias);
   if (!given(quant_scale)) return y.to(x.scalar_type());
   const Scale factor = scale_of(*quant_scale);
   y = y.detach().to(kDouble) * factor.factor;

@@ -20,6 +20,7 @@ class BiLSTM(torch.nn.Module):
         self.bw_rnn = torch.nn.LSTM(input_size, hidden_size)
 
     def forward(self, inputs):
-        forwards, _ = self.fw_rnn(inputs)
-        backwards, _ = self.bw_rnn(inputs.flip(0))
-        return torch.cat([forwards, backwards.flip(0)], 2)
+        # Both directions are one operator, which is what torch.nn.LSTM calls for a bidirectional layer.
+        state = inputs.new_zeros(2, inputs.shape[1], self.fw_rnn.hidden_size)
+        weights = [*self.fw_rnn.all_weights[0], *self.bw_rnn.all_weights[0]]
+        return torch._VF.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, True, False)[0]

@@ -12,7 +12,9 @@ def autopad(k, p=None):
 
 def fast_slice(x):
     """Return the four images that every second row and column make of ``x`` (n, c, h, w): (n, 4 * c, h / 2, w / 2)."""
-    return torch.cat([x[..., row::2, column::2] for column in (0, 1) for row in (0, 1)], 1)
+    n, c, h, w = x.shape
+    # One copy forwards and one backwards, where four slices are four, and four additions besides.
+    return x.view(n, c, h // 2, 2, w // 2, 2).permute(0, 5, 3, 1, 2, 4).reshape(n, 4 * c, h // 2, w // 2)
 
 
 class Conv(torch.nn.Module):
@@ -41,11 +43,23 @@ class Conv(torch.nn.Module):
 
 
 class Focus(torch.nn.Module):
-    """:func:`fast_slice`, then :class:`Conv`, whose arguments it takes; ``c1`` counts the channels of the image."""
+    """:func:`fast_slice`, then :class:`Conv`, whose arguments it takes; ``c1`` counts the channels of the image.
+
+    Without groups, both are one convolution of the image itself, of twice the window, stride and padding.
+    """
 
     def __init__(self, c1, c2, k=1, s=1, p=None, g=1, act=True):
         super().__init__()
         self.conv = Conv(c1 * 4, c2, k, s, p, g, act)
 
     def forward(self, x):
-        return self.conv(fast_slice(x))
+        conv = self.conv.conv
+        if conv.groups != 1 or conv._forward_hooks or conv._forward_pre_hooks:
+            return self.conv(fast_slice(x))
+        out, _, high, wide = conv.weight.shape
+        # Channels of the slices are column, row, channel of the image; they become places of a larger window.
+        window = conv.weight.view(out, 2, 2, -1, high, wide).permute(0, 3, 4, 2, 5, 1)
+        window = window.reshape(out, -1, 2 * high, 2 * wide)
+        doubled = [[2 * n for n in pair] for pair in (conv.stride, conv.padding)]
+        y = torch.nn.functional.conv2d(x, window, conv.bias, *doubled)
+        return self.conv.act(self.conv.bn(y))

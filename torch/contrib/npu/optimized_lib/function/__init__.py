@@ -1,4 +1,4 @@
-"""`torch_npu.contrib.function`: parts of common models as functions, made of operators of an NPU."""
+"""Parts of common models as functions, made of operators of an NPU; `torch_npu.contrib.function` is this package."""
 
 from .anchor_generator import npu_single_level_responsible_flags
 from .bbox_coder import (
@@ -9,6 +9,7 @@ from .bbox_coder import (
 from .fuse_add_softmax_dropout import fuse_add_softmax_dropout
 from .fused_attention import npu_fused_attention, npu_fused_attention_with_layernorm  # type: ignore[attr-defined]
 from .index_op import npu_fast_condition_index_put
+from .iou import npu_ciou, npu_diou, npu_giou, npu_iou, npu_ptiou
 from .matmul_transpose import matmul_transpose
 from .nms import npu_batched_multiclass_nms, npu_multiclass_nms
 from .npu_functional import dropout_with_byte_mask
@@ -22,10 +23,15 @@ __all__ = [
     "npu_bbox_coder_decode_xywh2xyxy",
     "npu_bbox_coder_encode_xyxy2xywh",
     "npu_bbox_coder_encode_yolo",
+    "npu_ciou",
+    "npu_diou",
     "npu_fast_condition_index_put",
     "npu_fused_attention",
     "npu_fused_attention_with_layernorm",
+    "npu_giou",
+    "npu_iou",
     "npu_multiclass_nms",
+    "npu_ptiou",
     "npu_single_level_responsible_flags",
     "roll",
 ]

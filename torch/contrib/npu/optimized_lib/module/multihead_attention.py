@@ -24,6 +24,9 @@ class _MHAConfig:
 class MultiheadAttention(torch.nn.Module):
     """Attention with its projections. Queries, keys and values are matrices: the rows of one sequence after another.
 
+    That is the order of the plug-in's ``npu_multi_head_attention``, which views them as (bsz, positions, heads, width
+    of a head); fairseq's own layer has one position of all sequences after another.
+
     Args:
         embed_dim: width of the queries and of the result.
         num_heads: a divisor of it.
@@ -106,23 +109,36 @@ class MultiheadAttention(torch.nn.Module):
 
     def multi_attn(self, query, key, value, key_padding_mask, bsz, tgt_len):
         """The layer without weights to return; arguments as of :meth:`forward`."""
-        return self._attend(query, key, value, key_padding_mask, None, bsz)[0]
+        return self._fused(query, key, value, key_padding_mask, None, bsz)
 
-    def _mask(self, mask, scores):
-        # What is added to the scores: numbers for all of them, or -inf for keys that are hidden.
-        if mask.dtype is torch.bool or mask.shape == (scores.shape[0], scores.shape[3]):
-            hidden = mask.bool().view(scores.shape[0], 1, 1, scores.shape[3])
-            return torch.zeros_like(hidden, dtype=scores.dtype).masked_fill(hidden, float("-inf"))
-        return mask.view(scores.shape) if mask.numel() == scores.numel() else mask
+    def _mask(self, mask, shape, dtype):
+        # What is added to scores of this shape: numbers for all of them, or -inf for keys that are hidden.
+        if mask.dtype is torch.bool or mask.shape == (shape[0], shape[3]):
+            hidden = mask.bool().view(shape[0], 1, 1, shape[3])
+            return torch.zeros_like(hidden, dtype=dtype).masked_fill(hidden, float("-inf"))
+        return mask.view(shape) if mask.numel() == math.prod(shape) else mask
+
+    def _projected(self, query, key, value, bsz):
+        self.batch_size = bsz
+        pairs = (self.q_proj, query), (self.k_proj, key), (self.v_proj, value)
+        return [self.transpose_for_scores(layer(x)) for layer, x in pairs]
+
+    def _fused(self, query, key, value, key_padding_mask, attn_mask, bsz):
+        # One operator for scores, softmax and product; only the result is to be had.
+        q, k, v = self._projected(query, key, value, bsz)
+        shape = (bsz, self.num_heads, q.shape[2], k.shape[2])
+        masks = [self._mask(mask, shape, q.dtype) for mask in (key_padding_mask, attn_mask) if mask is not None]
+        added = None if not masks else sum(masks[1:], masks[0]).to(q.dtype).expand(shape)
+        chance = self.dropout_prob if self.training else 0.0
+        context = torch.nn.functional.scaled_dot_product_attention(q, k, v, added, chance, scale=self.scaling)
+        return self.out_proj(context.transpose(1, 2).reshape(-1, self.embed_dim))
 
     def _attend(self, query, key, value, key_padding_mask, attn_mask, bsz):
-        self.batch_size = bsz
-        q = self.transpose_for_scores(self.q_proj(query) * self.scaling)
-        k, v = self.transpose_for_scores(self.k_proj(key)), self.transpose_for_scores(self.v_proj(value))
-        scores = Matmul_transpose(q, k)
+        q, k, v = self._projected(query, key, value, bsz)
+        scores = Matmul_transpose(q * self.scaling, k)
         for mask in (key_padding_mask, attn_mask):
             if mask is not None:
-                scores = scores + self._mask(mask, scores)
+                scores = scores + self._mask(mask, scores.shape, scores.dtype)
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype)
         dropped = torch.nn.functional.dropout(weights, self.dropout_prob, self.training)
         context = torch.matmul(dropped, v).transpose(1, 2).reshape(-1, self.embed_dim)
@@ -165,6 +181,8 @@ class MultiheadAttention(torch.nn.Module):
             raise NotImplementedError("MultiheadAttention: incremental_state and static_kv are not supported")
         key = query if key is None else key
         value = key if value is None else value
+        if not before_softmax and not need_head_weights:
+            return self._fused(query, key, value, key_padding_mask, attn_mask, bsz), None
         result, weights, scores, v = self._attend(query, key, value, key_padding_mask, attn_mask, bsz)
         if before_softmax:
             return scores, v

@@ -1,6 +1,6 @@
 """Batches that are on the device before they are asked for."""
 
-from torch.contrib.npu.optimized_lib import PreLoader
+from ..preloader import PreLoader
 
 
 class Prefetcher:
@@ -16,19 +16,19 @@ class Prefetcher:
         if stream is not None:
             self._ahead.stream = stream
         self.stream = self._ahead.stream
-        self._batches = None
-        self.next_input = self.next_target = None
+        self._batches = iter(loader)
         self.preload()
 
     def preload(self):
         """Start the copy of the next pair; after the last one both are None."""
-        if self._batches is None:
-            self._batches = iter(self._ahead)
-        self.next_input, self.next_target = next(self._batches, (None, None))
+        self._pair = self._ahead.load(self._batches)
+        self.next_input, self.next_target = (None, None) if self._pair is None else self._pair.batch
 
     def next(self):
         """Return the next pair, ``(None, None)`` after the last."""
-        pair = self.next_input, self.next_target
-        if pair[0] is not None:
-            self.preload()
-        return pair
+        if self._pair is None:
+            return None, None
+        # Only now does the current stream wait: what was queued before goes on beside the copy.
+        pair = self._ahead.ready(self._pair)
+        self.preload()
+        return tuple(pair)

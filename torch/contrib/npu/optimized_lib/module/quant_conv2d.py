@@ -6,9 +6,13 @@ import torch
 
 from ._fixed import fixed
 
+_EXACT_PRODUCTS = 1024
+
 
 class QuantConv2d(torch.nn.Module):
-    """A convolution of int8 by int8, summed exactly, with a scale for each channel of the result; for inference.
+    """A convolution of int8 by int8, with a scale for each channel of the result; for inference.
+
+    Sums of products are exact, whatever their number.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as of torch.nn.Conv2d.
@@ -53,12 +57,24 @@ class QuantConv2d(torch.nn.Module):
         self.weight = fixed(out_channels, in_channels, *_pair(kernel_size), dtype=torch.int8)
         self.scale = fixed(out_channels, dtype=torch.float32)
         self.bias = fixed(out_channels, dtype=torch.int32) if bias else None
+        self._kept = None
 
     def forward(self, quant_conv2d_input: torch.Tensor) -> torch.Tensor:
-        high, wide = self.padding
-        x = torch.nn.functional.pad(quant_conv2d_input.double(), (wide, wide, high, high), value=self.offset_x)
-        # Sums of products of bytes are exact in float64.
-        sums = torch.nn.functional.conv2d(x, self.weight.double(), None, self.stride, 0, self.dilation)
-        if self.bias is not None:
-            sums = sums + self.bias.double().view(-1, 1, 1)
-        return (sums * self.scale.double().view(-1, 1, 1)).to(self.output_dtype)
+        # Integers below 2 ** 24 are exact in float32: so are the sums of up to 1024 products of bytes.
+        dtype = torch.float32 if self.weight[0].numel() <= _EXACT_PRODUCTS else torch.float64
+        x, padding = quant_conv2d_input.to(dtype), self.padding
+        if self.offset_x:
+            high, wide = padding
+            x, padding = torch.nn.functional.pad(x, (wide, wide, high, high), value=self.offset_x), 0
+        weight, bias, scale = self._converted(dtype)
+        sums = torch.nn.functional.conv2d(x, weight, bias, self.stride, padding, self.dilation)
+        return (sums * scale).to(self.output_dtype)
+
+    def _converted(self, dtype):
+        # The parameters as floating point, kept until one of them is changed or set.
+        parameters = self.weight, self.bias, self.scale
+        state = [None if p is None else (p.data_ptr(), p.device, p._version) for p in parameters]
+        if self._kept is None or self._kept[0] != state:
+            weight, bias, scale = (None if p is None else p.detach().to(dtype) for p in parameters)
+            self._kept = state, (weight, bias, scale.view(-1, 1, 1))
+        return self._kept[1]

@@ -1,6 +1,7 @@
-"""`torch_npu.contrib.module`: parts of common models as modules."""
+"""Parts of common models as modules; `torch_npu.contrib.module` is this package."""
 
 from .activations import Mish, SiLU, Swish
+from .batchnorm_with_int32_count import FastBatchNorm1d, FastBatchNorm2d, FastBatchNorm3d, FastSyncBatchNorm
 from .bidirectional_lstm import BiLSTM
 from .channel_shuffle import ChannelShuffle
 from .crossentropy import LabelSmoothingCrossEntropy
@@ -8,6 +9,7 @@ from .deform_conv import DCNv2, ModulatedDeformConv
 from .drop_path import NpuDropPath
 from .ensemble_dropout import NpuCachedDropout, NpuFairseqDropout
 from .focus import Focus
+from .fusedcolorjitter import FusedColorJitter
 from .linear_a8w8_quant import LinearA8W8Quant
 from .linear_quant import LinearQuant
 from .linear_weight_quant import LinearWeightQuant
@@ -23,7 +25,12 @@ __all__ = [
     "ChannelShuffle",
     "DCNv2",
     "DropoutWithByteMask",
+    "FastBatchNorm1d",
+    "FastBatchNorm2d",
+    "FastBatchNorm3d",
+    "FastSyncBatchNorm",
     "Focus",
+    "FusedColorJitter",
     "LabelSmoothingCrossEntropy",
     "LinearA8W8Quant",
     "LinearQuant",

@@ -17,7 +17,8 @@ class LabelSmoothingCrossEntropy(torch.nn.Module):
         self.off_value = smooth_factor / (num_classes - 1)
 
     def forward(self, pred, target):
-        others = torch.full_like(pred, self.off_value)
-        wanted = others.scatter(-1, target.long().unsqueeze(-1), self.on_value)
-        loss = -(wanted.float() * torch.log_softmax(pred.float(), -1)).sum(-1)
-        return loss.mean()
+        scores = torch.log_softmax(pred.float(), -1)
+        right = scores.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
+        # The softened classes are never laid out: all scores weigh off_value, and the class's the rest besides.
+        loss = torch.mul(right, self.off_value - self.on_value)
+        return (loss if self.off_value == 0 else torch.sub(loss, scores.sum(-1), alpha=self.off_value)).mean()
