@@ -68,7 +68,7 @@ def machine() -> str:
 
 
 def python_tag(python: tuple[int, int] = PYTHON) -> str:
-    """How wheels' names spell a version of CPython: cp311."""
+    """How wheels' names spell a version of CPython."""
     return f"cp{python[0]}{python[1]}"
 
 
