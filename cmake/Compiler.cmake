@@ -27,10 +27,10 @@ else()
 endif()
 add_compile_options(-Wall -Wextra -Werror -fopenmp -fno-math-errno -fvisibility-inlines-hidden)
 # Upstream's own exceptions: g++ misjudges SmallVector and std::optional when they are inlined from its headers.
-add_compile_options(-Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow)
 endif()
+add_compile_options(-Wno-psabi)
 # The loader finds libgomp in the base tree: a second OpenMP runtime would double the threads, so -fopenmp is not a link flag.
 add_link_options(-Wl,-O1)
 
