@@ -17,8 +17,9 @@ Usage: bash build.sh [wheel|develop|train|test|check|check-native|clean] [option
                 the device layer and the simulator first (an argument is a --gtest_filter)
   clean     remove what was built; downloads and .venv stay
 
-  --python=3.11        the Python to build for (3.11 is the one that the base wheel is for)
-  --base-wheel FILE    upstream's CPU wheel of torch 2.13.0; else pip downloads it once
+  --python=3.11        the Python to build for, 3.10 to 3.14; others than 3.11 have folders of their own, .venv-3.12 and
+                       build/python3.12
+  --base-wheel FILE    upstream's CPU wheel of torch 2.13.0 for that Python; else pip downloads it once
   --help               this text
 
 Switches are environment variables, 0 or 1:
@@ -54,13 +55,20 @@ while (($#)); do
   esac
   shift
 done
-[[ $PY_VERSION == 3.11 ]] || fail "--python=$PY_VERSION: the base wheel is built for Python 3.11; use --python=3.11"
+[[ $PY_VERSION =~ ^3\.1[0-4]$ ]] ||
+  fail "--python=$PY_VERSION: upstream's base wheels are for Python 3.10 to 3.14; use --python=3.11, or another of them"
 if [[ -n ${BASE_WHEEL:-} ]]; then
   [[ -f $BASE_WHEEL ]] || fail "--base-wheel $BASE_WHEEL: no such file"
   BASE_WHEEL=$(cd "$(dirname "$BASE_WHEEL")" && pwd)/$(basename "$BASE_WHEEL")
   export BASE_WHEEL
 fi
-VENV=${VENV_DIR:-$ROOT/.venv}
+# One Python's environment and objects are no other's.
+if [[ $PY_VERSION == 3.11 ]]; then
+  VENV=${VENV_DIR:-$ROOT/.venv}
+else
+  VENV=${VENV_DIR:-$ROOT/.venv-$PY_VERSION}
+  export BUILD_DIR=${BUILD_DIR:-$ROOT/build/python$PY_VERSION}
+fi
 BUILD=${BUILD_DIR:-$ROOT/build}
 PIP_LOG=$BUILD/pip.log
 export PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -94,6 +102,8 @@ environment() {
     stage "creating ${VENV#"$ROOT"/}"
     "python$PY_VERSION" -m venv "$VENV" || fail "no virtual environment: apt install python$PY_VERSION-venv"
   fi
+  [[ -x $VENV/bin/python$PY_VERSION ]] ||
+    fail "$VENV holds another Python than $PY_VERSION: remove it, or say VENV_DIR=FOLDER for this one"
   command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || fail "g++ is missing: apt install g++, or yum install gcc-c++"
   requirements plain requirements-build.txt
   requirements plain requirements.txt
@@ -120,7 +130,7 @@ do_wheel() {
   if [[ -n $wheel ]]; then
     stage "installing $(basename "$wheel")"
     pip_install --no-deps --no-compile --force-reinstall "$wheel"
-    # On both cores, which pip does not; where byte code may not be written, every process would compile anew. One of
+    # On all cores, which pip does not; where byte code may not be written, every process would compile anew. One of
     # upstream's files is for Python 3.12, so the status says nothing.
     local site
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

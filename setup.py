@@ -19,11 +19,12 @@ try:
 except ImportError:
     sys.exit("setuptools is missing: pip install -r requirements-build.txt")
 
-from tools.setup_helpers.env import PYTHON, VERSION, BuildError, Switches, dist_dir  # noqa: E402
+from tools.setup_helpers.env import NEWEST_PYTHON, OLDEST_PYTHON, PYTHON, VERSION, BuildError, Switches, dist_dir  # noqa: E402
 
-if sys.version_info[:2] != PYTHON:
+if not OLDEST_PYTHON <= PYTHON <= NEWEST_PYTHON:
     sys.exit(
-        f"Python {PYTHON[0]}.{PYTHON[1]} is needed (the base wheel is built for it); this is {sys.version.split()[0]}"
+        f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} to {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]} is needed, for which "
+        f"upstream makes base wheels; this is {sys.version.split()[0]}"
     )
 
 

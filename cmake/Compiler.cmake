@@ -9,6 +9,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
   message(FATAL_ERROR "g++ ${CMAKE_CXX_COMPILER_VERSION} is too old: upstream's headers need C++20, g++ 11 or later (apt install g++, yum install gcc-c++)")
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  message(FATAL_ERROR "clang ${CMAKE_CXX_COMPILER_VERSION} is too old: C++20's library needs clang 16 or later, or g++ 11 or later")
+endif()
 
 # Build types are not used: our two variants are spelled out.
 set(CMAKE_BUILD_TYPE "" CACHE STRING "" FORCE)
@@ -24,7 +27,10 @@ else()
 endif()
 add_compile_options(-Wall -Wextra -Werror -fopenmp -fno-math-errno -fvisibility-inlines-hidden)
 # Upstream's own exceptions: g++ misjudges SmallVector and std::optional when they are inlined from its headers.
-add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-psabi)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow)
+endif()
+add_compile_options(-Wno-psabi)
 # The loader finds libgomp in the base tree: a second OpenMP runtime would double the threads, so -fopenmp is not a link flag.
 add_link_options(-Wl,-O1)
 

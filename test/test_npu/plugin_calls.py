@@ -5,6 +5,7 @@ Results of most are compared elsewhere (test_plugin_contrib.py, test_npu_api.py,
 
 import contextlib
 import io
+import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -368,8 +369,12 @@ def testing():
         kept = common_utils.Baseline(f"{folder}/times.json")
         kept.set_baseline("a", 1)
         kept.get_baseline("a"), kept.save_baseline()
-        with contextlib.chdir(folder):
+        here = os.getcwd()
+        os.chdir(folder)
+        try:
             common_utils.dump_baseline()
+        finally:
+            os.chdir(here)
     for condition in (
         common_utils.SkipIfNoLapack(),
         common_utils.SupportedDevices(["Ascend"]),

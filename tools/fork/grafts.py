@@ -17,11 +17,15 @@ the base's full version (2.13.0+cpu, or a CUDA build's). Run as a program
 
 import re
 import sys
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.setup_helpers.env import BASE_VERSION, OWN_SWITCHES, ROOT, VERSION, BuildError, Switches
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FOLDER = ROOT / "tools" / "fork" / "grafts"
 _MODES = ("insert-after", "insert-before", "replace")

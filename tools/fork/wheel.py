@@ -77,7 +77,7 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
         return target
     files |= own_metadata(base_info, switches, build_digest, "wheel")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("torch-*.whl"):
+    for old in folder.glob(f"torch-*-{wheel_tag()}.whl"):  # wheels for other Pythons and machines stay
         old.unlink()
     scratch = target.with_suffix(".partial")
     rows: list[tuple[str, ...]] = []

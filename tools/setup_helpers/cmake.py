@@ -29,7 +29,10 @@ def find_tool(name: str) -> str:
 
 def _check_modules() -> None:
     """Names a Python module that the code generators need and that this interpreter lacks."""
-    for module, project in {"yaml": "pyyaml", "typing_extensions": "typing_extensions"}.items():
+    needed = {"yaml": "pyyaml", "typing_extensions": "typing_extensions"}
+    if sys.version_info < (3, 11):
+        needed["tomli"] = "tomli"
+    for module, project in needed.items():
         if importlib.util.find_spec(module) is None:
             raise BuildError(f"no module named {module}: pip install {project}, then make clean")
 
@@ -48,14 +51,16 @@ def library_dir(switches: Switches, sanitize: str = "") -> Path:
     return build_dir() / variant / "lib"
 
 
-def configure(switches: Switches, base_torch: Path, sanitize: str = "", gtest: Path | None = None) -> Path:
+def configure(
+    switches: Switches, base_torch: Path, sanitize: str = "", gtest: Path | None = None, toolchain: Path | None = None
+) -> Path:
     """Configures the build if its settings are new and returns its folder; raises BuildError when CMake fails."""
     _check_modules()
     libraries = library_dir(switches, sanitize)
     folder = libraries.parent / "cmake"
     settings = {
         "CMAKE_MAKE_PROGRAM": find_tool("ninja"),
-        "CMAKE_CXX_COMPILER": compiler(),
+        **({"CMAKE_TOOLCHAIN_FILE": toolchain} if toolchain else {"CMAKE_CXX_COMPILER": compiler()}),
         "NPU_BASE_TORCH": base_torch,
         "NPU_OUTPUT_DIR": libraries,
         "NPU_PYTHON": sys.executable,
@@ -76,14 +81,19 @@ def configure(switches: Switches, base_torch: Path, sanitize: str = "", gtest: P
 
 
 def build_native(
-    switches: Switches, base_torch: Path, sanitize: str = "", gtest: Path | None = None, targets: Sequence[str] = ()
+    switches: Switches,
+    base_torch: Path,
+    sanitize: str = "",
+    gtest: Path | None = None,
+    targets: Sequence[str] = (),
+    toolchain: Path | None = None,
 ) -> Path:
     """Builds what changed and returns `library_dir`; raises BuildError when the compiler fails.
 
     `sanitize` is a list for -fsanitize=, which has a build of its own; `gtest` are GoogleTest's sources, which targets
-    of the C++ tests need.
+    of the C++ tests need; `toolchain` is a CMake toolchain file, for another machine than this one.
     """
-    folder = configure(switches, base_torch, sanitize, gtest)
+    folder = configure(switches, base_torch, sanitize, gtest, toolchain)
     ninja = [find_tool("ninja"), "-C", str(folder), f"-j{switches.max_jobs}", "-k0", *targets]
     _run(ninja, "the native build failed", progress.run)
     return library_dir(switches, sanitize)

@@ -3,13 +3,16 @@
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_VERSION = "2.13.0"
 VERSION = f"{BASE_VERSION}+ascend"
-PYTHON = (3, 11)
+# What is built for: the interpreter that runs the build. Upstream makes wheels of this version for these Pythons.
+PYTHON = sys.version_info[:2]
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 
 # Ours, with the value that holds when the environment does not say.
 OWN_SWITCHES = {
@@ -59,10 +62,24 @@ def dist_dir() -> Path:
     return Path(os.environ.get("DIST_DIR") or ROOT / "dist").resolve()
 
 
-def wheel_tag() -> str:
+def machine() -> str:
+    """The machine that is built for: this one, unless TARGET_MACHINE names another, as tools/cross does."""
+    return os.environ.get("TARGET_MACHINE") or platform.machine()
+
+
+def python_tag(python: tuple[int, int] = PYTHON) -> str:
+    """How wheels' names spell a version of CPython."""
+    return f"cp{python[0]}{python[1]}"
+
+
+def wheel_tag(python: tuple[int, int] = PYTHON) -> str:
     """The tag of the one wheel that this build makes."""
-    abi = f"cp{PYTHON[0]}{PYTHON[1]}"
-    return f"{abi}-{abi}-linux_{platform.machine()}"
+    return f"{python_tag(python)}-{python_tag(python)}-linux_{machine()}"
+
+
+def extension_suffix(python: tuple[int, int] = PYTHON) -> str:
+    """How the names of extension modules end."""
+    return f".cpython-{python[0]}{python[1]}-{machine()}-linux-gnu.so"
 
 
 @dataclass(frozen=True)

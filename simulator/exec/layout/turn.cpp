@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(SIM_PORTABLE)
 #include <immintrin.h>
 #define SIM_HAS_AVX2 1
 #endif

@@ -1,7 +1,6 @@
 """USE_DUMP: what a build with and without it brings, with and without NPU."""
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 try:
     from tools.fork import base, grafts, overlay
-    from tools.setup_helpers.env import BuildError, Switches, build_dir
+    from tools.setup_helpers.env import BuildError, Switches, build_dir, extension_suffix
 
     BASE = build_dir() / "base"
 except ImportError:
@@ -85,11 +84,10 @@ class TestSwitch(unittest.TestCase):
     def test_cuda_wheel_as_base(self):
         """A build for a GPU host may start from upstream's CUDA wheel; one with NPU may not."""
         version = "__version__ = '2.13.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\n"
-        path = self.site / "torch-2.13.0+cu130-cp311.whl"
-        suffix = f".cpython-311-{platform.machine()}-linux-gnu.so"
+        path = self.site / "torch-2.13.0+cu130.whl"
         with zipfile.ZipFile(path, "w") as out:
             out.writestr("torch/version.py", version)
-            out.writestr(f"torch/_C{suffix}", "")
+            out.writestr(f"torch/_C{extension_suffix()}", "")
         environment = {"USE_NPU": "0", "USE_CUDA": "1", "USE_NCCL": "0", "BASE_WHEEL": str(path)}
         with mock.patch.dict(os.environ, environment):
             base.check(path)
