@@ -217,7 +217,7 @@ class NativeCachingAllocator final : public NPUAllocator {
 
   bool isFree(DeviceIndex device, const void* ptr) override {
     auto* allocator = devices_.at(static_cast<size_t>(device)).load(std::memory_order_acquire);
-    return allocator != nullptr && allocator->is_free(ptr);
+    return allocator != nullptr && allocator->is_known_free(ptr);
   }
 
   SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override {

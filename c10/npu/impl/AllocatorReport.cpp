@@ -58,7 +58,7 @@ size_t DeviceCachingAllocator::largest_free_block() {
   return largest;
 }
 
-bool DeviceCachingAllocator::is_free(const void* ptr) noexcept {
+bool DeviceCachingAllocator::is_known_free(const void* ptr) noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     return false;

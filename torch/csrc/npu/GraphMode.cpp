@@ -1,8 +1,9 @@
 // Bindings of operators that are gathered and fused: groups of torch.compile, and torch.npu's graph mode.
 
-#include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/graph/FusedGroup.h>
+#include <ATen/native/npu/frame/graph/LazyGraph.h>
 #include <c10/npu/NPUFunctions.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/npu/Bindings.h>
 #include <torch/csrc/utils/pybind.h>
@@ -59,15 +60,34 @@ class PythonGroup {
   FusedGroup group_;
 };
 
-bool has_fused_operator() {
+using at::native::npu::graph::LazyGraph;
+
+void enable_graph_mode() {
   c10::npu::activate_device();
-  return !at::native::npu::lacks(at::native::npu::graph::kFusedElementwise);
+  LazyGraph::instance().enable();
+}
+
+py::dict graph_counts() {
+  const auto counts = LazyGraph::instance().counts();
+  py::dict d;
+#define COUNT(name) d[#name] = counts.name
+  COUNT(graphs);
+  COUNT(gathered);
+  COUNT(sent);
+  COUNT(fused);
+  COUNT(dropped);
+#undef COUNT
+  return d;
 }
 
 }  // namespace
 
 void bind_graph_mode(py::module_& m) {
-  m.def("_npu_hasFusedOperator", &has_fused_operator);
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  m.def("_npu_enableGraphMode", torch::wrap_pybind_function(&enable_graph_mode), unlocked);
+  m.def("_npu_disableGraphMode", torch::wrap_pybind_function([] { LazyGraph::instance().disable(); }), unlocked);
+  m.def("_npu_launchGraph", torch::wrap_pybind_function([] { LazyGraph::instance().send(); }), unlocked);
+  m.def("_npu_graphCounts", &graph_counts);
   py::class_<PythonGroup>(m, "_NPUFusedGroup")
       .def(py::init<py::function>())
       .def("__call__", &PythonGroup::call)

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace at::native::npu::graph {
 
@@ -39,6 +40,16 @@ Kind kind_of(std::string_view ir) {
   }();
   const auto found = kinds->find(ir);
   return found == kinds->end() ? Kind::Other : found->second;
+}
+
+// Of operators that are not element by element: those that write all of their outputs, and nothing else.
+bool is_pure(std::string_view ir) {
+  static const std::unordered_set<std::string_view> types{
+      "MatMul",       "MatMulV2",  "BatchMatMul",    "BatchMatMulV2",    "GEMM",       "Conv2D",      "AsStrided",
+      "Transpose",    "TransData", "BroadcastTo",    "ConcatD",          "Pack",       "Fill",        "ZerosLike",
+      "OnesLike",     "ReduceSum", "ReduceMean",     "ReduceMax",        "ReduceMin",  "ReduceProd",  "SoftmaxV2",
+      "SoftmaxGrad",  "LogSoftmaxV2", "LogSoftmaxGrad", "GatherV2",      "Conv2DBackpropInput", "Conv2DBackpropFilter"};
+  return types.count(ir) != 0;
 }
 
 bool computes(aclDataType dtype) {
@@ -148,6 +159,7 @@ const CommandInfo& CommandInfos::get(const Prepared& prepared) {
   if (!info->attributes.empty()) info->attributes += '}';
   info->fusible = told && !strided && is_fusible(*info);
   if (info->fusible) info->elements = info->outputs[0].elements;
+  info->pure = info->fusible || (!strided && is_pure(info->ir));
   return *(infos_[&prepared] = std::move(info));
 }
 

@@ -36,6 +36,7 @@ struct CommandInfo {
   int64_t elements = 0;    // of the only output
   Kind kind = Kind::Other;
   bool fusible = false;
+  bool pure = false;       // does nothing but write all of its outputs
 };
 
 // The infos of the commands seen, by what is prepared for them.
