@@ -6,7 +6,7 @@
 #include "ops/nn_util.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/DimVector.h>
 #include <c10/util/accumulate.h>
 
@@ -214,7 +214,7 @@ class FusedRun {
     if (elements_ == 0) return;
     at::parallel_for(0, elements_, at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
       // Helpers of the team know nothing of the worker's modes.
-      const c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset);
+      const c10::InferenceMode below_autograd;
       auto frame = plan_.take_frame();
       for (int slot = 0; slot < program_.inputs; ++slot) {
         if (!program_.single[static_cast<size_t>(slot)]) continue;

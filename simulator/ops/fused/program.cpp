@@ -36,8 +36,8 @@ class Reader {
     return found;
   }
   [[noreturn]] void fail(const std::string& reason) const {
-    throw OpError(ACL_ERROR_INVALID_PARAM, "the program of a fused operator is wrong at character " +
-                                               std::to_string(at_) + ": " + reason);
+    throw OpError(ACL_ERROR_INVALID_PARAM,
+                  "the program of a fused operator is wrong at character " + std::to_string(at_) + ": " + reason);
   }
 
  private:

@@ -83,9 +83,9 @@ struct Broadcast {
 struct Program {
   std::vector<Step> steps;
   std::vector<Broadcast> broadcasts;
-  std::vector<bool> single;   // of each input: one value for all elements
-  std::vector<int> outputs;   // slots
-  int inputs = 0;             // slots of inputs, then those of results
+  std::vector<bool> single;  // of each input: one value for all elements
+  std::vector<int> outputs;  // slots
+  int inputs = 0;            // slots of inputs, then those of results
   int slots = 0;
   std::vector<int> last_use;  // of each slot: the last step that reads it, -1 if none does
 };

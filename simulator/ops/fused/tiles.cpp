@@ -48,9 +48,7 @@ class TileContext final : public OpContext {
   }
   at::Tensor in_any(size_t i) override { return in(i); }
   at::Tensor in_channels_last(size_t /*i*/) override { refuse("channels-last images"); }
-  std::vector<int64_t> in_values(size_t i) override {
-    return values_of(in(i), i, plan_.dtype(step_.operands[i]));
-  }
+  std::vector<int64_t> in_values(size_t i) override { return values_of(in(i), i, plan_.dtype(step_.operands[i])); }
   at::Scalar in_scalar(size_t i) override { return scalar_of(in(i), i); }
   at::Tensor out(size_t /*i*/) override { return frame_.tensors[static_cast<size_t>(step_.result)]; }
   at::Tensor out_channels_last(size_t /*i*/) override { refuse("channels-last images"); }

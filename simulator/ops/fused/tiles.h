@@ -19,16 +19,16 @@ constexpr int64_t kTile = 8192;
 // How a step is computed.
 struct StepPlan {
   Loop loop = nullptr;
-  TinyFn tiny = nullptr;     // where a loop of the operator's own runs it when it is alone
+  TinyFn tiny = nullptr;                 // where a loop of the operator's own runs it when it is alone
   aclDataType dtype = ACL_DT_UNDEFINED;  // of the first operand
 };
 
 // The tensors and buffers with which one thread computes a tile. Kept from one execution to the next.
 struct Frame {
-  std::vector<void*> address;        // of each slot's tile, now
-  std::vector<at::Tensor> tensors;   // of each slot, made when a step needs one
-  std::vector<float> numbers;        // single operands as the loops read them
-  std::vector<char> buffers;         // tiles of results that no output takes at once
+  std::vector<void*> address;       // of each slot's tile, now
+  std::vector<at::Tensor> tensors;  // of each slot, made when a step needs one
+  std::vector<float> numbers;       // single operands as the loops read them
+  std::vector<char> buffers;        // tiles of results that no output takes at once
 };
 
 // A program for operands of certain dtypes.

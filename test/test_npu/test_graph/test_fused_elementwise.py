@@ -1,4 +1,4 @@
-"""Chains of element-wise operators run as one operator of the simulated device, with the numbers that they have alone."""
+"""Chains of element-wise operators run as one operator of the simulated device, with the numbers they have alone."""
 
 import os
 import unittest

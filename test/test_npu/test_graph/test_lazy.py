@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
-SAMPLE_OF_OPERATORS = 40
+SAMPLE_OF_OPERATORS = 25
 
 
 def counts():
@@ -168,9 +168,10 @@ class LazyGraphTest(LazyCase):
         torch.npu.enable_graph_mode()
         index = torch.tensor([50], device="npu")
         y = (x + 1) * 2
-        x.index_select(0, index)
+        kept = x.index_select(0, index)
         with self.assertRaisesRegex(RuntimeError, "index"):
             torch.npu.launch_graph()
+        del kept
         self.assert_same(y, (x + 1) * 2)
 
     def test_empty_cache_and_little_memory(self):
@@ -204,16 +205,15 @@ class LazyGraphTest(LazyCase):
             lambda t, u: t + u,
             lambda t, u: t * 0.5 - 1,
             lambda t, u: t.relu(),
-            lambda t, u: t.add_(u),
+            lambda t, u: t.add_(u.clone()),
             lambda t, u: t.mul_(0.9),
             lambda t, u: t.tanh_(),
-            lambda t, u: t.view(-1).view(t.shape),
+            lambda t, u: t.reshape(-1).view(t.shape),
             lambda t, u: torch.where(t > u, t, u),
             lambda t, u: t.clone(),
             lambda t, u: t.half().float(),
             lambda t, u: (t @ u) * 0.01,
             lambda t, u: t.t().contiguous(),
-            lambda t, u: t[: t.shape[0] // 2].mul_(2) and None if False else t,
             lambda t, u: t.t(),
             lambda t, u: t.softmax(0),
         )

@@ -51,8 +51,7 @@ SendingScope::~SendingScope() { sending = before_; }
 void send_command(std::unique_ptr<GatheredCommand> command) {
   const c10::npu::NPUStream stream = command->stream();
   const char* const ir = command->command().ir;
-  c10::npu::launch(stream, ir,
-                   [command = std::move(command)](aclrtStream handle) { return command->execute(handle); });
+  c10::npu::launch(stream, ir, [command = std::move(command)](aclrtStream handle) { return command->execute(handle); });
 }
 
 }  // namespace at::native::npu

@@ -23,9 +23,9 @@ struct OperandInfo {
 
 // How an operator treats its operands.
 enum class Kind : uint8_t {
-  Other,    // not element by element, or the device's fused operator does not know it
-  Whole,    // element by element; how it rounds depends on where an element lies, so operands may not broadcast
-  Exact,    // element by element, exactly rounded or chosen from the operands: operands may broadcast
+  Other,  // not element by element, or the device's fused operator does not know it
+  Whole,  // element by element; how it rounds depends on where an element lies, so operands may not broadcast
+  Exact,  // element by element, exactly rounded or chosen from the operands: operands may broadcast
 };
 
 struct CommandInfo {
@@ -36,7 +36,7 @@ struct CommandInfo {
   int64_t elements = 0;    // of the only output
   Kind kind = Kind::Other;
   bool fusible = false;
-  bool pure = false;       // does nothing but write all of its outputs
+  bool pure = false;  // does nothing but write all of its outputs
 };
 
 // The infos of the commands seen, by what is prepared for them.

@@ -18,7 +18,8 @@ namespace {
 
 void* address(const Tensor& t) {
   const auto* storage = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  return static_cast<char*>(const_cast<void*>(storage->data())) + t.storage_offset() * static_cast<int64_t>(t.itemsize());
+  return static_cast<char*>(const_cast<void*>(storage->data())) +
+         t.storage_offset() * static_cast<int64_t>(t.itemsize());
 }
 
 // Keeps the commands of one call of a group's function.
@@ -60,12 +61,12 @@ struct FusedGroup::Plan {
     DimVector sizes, strides;
     ScalarType dtype;
   };
-  Words words;                   // of the inputs that it is for
+  Words words;  // of the inputs that it is for
   bool fused = false;
-  FusedCommand command;          // addresses are another call's
-  std::vector<int> arguments;    // of the command's inputs; -1: a number
-  std::vector<Output> outputs;   // of the group
-  std::vector<size_t> order;     // output of the group -> output of the command
+  FusedCommand command;         // addresses are another call's
+  std::vector<int> arguments;   // of the command's inputs; -1: a number
+  std::vector<Output> outputs;  // of the group
+  std::vector<size_t> order;    // output of the group -> output of the command
 };
 
 FusedGroup::FusedGroup() = default;

@@ -55,8 +55,9 @@ bool FusionRow::may_read(const Memory& memory, aclDataType dtype, Use use) const
 
 bool FusionRow::may_write(const Memory& memory, aclDataType dtype) const {
   return std::all_of(places_.begin(), places_.end(), [&](const Place& p) {
-    // Elements of another size would lie where other tiles are still read.
-    return !overlap(p.memory, memory) || (p.use == Use::Whole && same(p.memory, memory) && p.dtype == dtype);
+    if (!overlap(p.memory, memory) || (p.use == Use::Whole && same(p.memory, memory) && p.dtype == dtype)) return true;
+    // A result that is never in this memory does not mind. Of a source other tiles are still read.
+    return p.written && !p.is_source;
   });
 }
 
@@ -74,16 +75,17 @@ int FusionRow::value_of(const OperandInfo& info, const Memory& memory, Use use, 
   if (use == Use::Host) {
     std::memcpy(sources_.back().value.data(), memory.data, std::min<size_t>(memory.bytes, 16));
   } else {
-    places_.push_back({memory, info.dtype, use, value, false});
+    places_.push_back({memory, info.dtype, use, value, false, true});
   }
   return value;
 }
 
 bool FusionRow::add(const CommandInfo& info, const Memory* operands) {
-  if (!info.fusible || steps_.size() >= kMostSteps || sources_.size() + info.inputs.size() > kMostOperands) return false;
+  if (!info.fusible || steps_.size() >= kMostSteps || sources_.size() + info.inputs.size() > kMostOperands)
+    return false;
   if (!steps_.empty() && info.elements != elements_) return false;
   const size_t count = info.inputs.size();
-  const Memory& out = operands[count];
+  const Memory out = operands[count];
   const OperandInfo& result = info.outputs[0];
   const auto use_of = [&](const OperandInfo& in) {
     if (in.host) return Use::Host;
@@ -108,14 +110,13 @@ bool FusionRow::add(const CommandInfo& info, const Memory* operands) {
   }
   const int value = kResult + static_cast<int>(steps_.size());
   steps_.push_back(std::move(step));
-  for (Place& p : places_) {
-    if (same(p.memory, out) && p.use == Use::Whole) {
-      p.value = value;
-      p.written = true;
-      return true;
-    }
-  }
-  places_.push_back({out, result.dtype, Use::Whole, value, true});
+  bool is_source = false;
+  std::erase_if(places_, [&](const Place& p) {
+    if (!overlap(p.memory, out)) return false;
+    is_source = is_source || p.is_source;
+    return true;
+  });
+  places_.push_back({out, result.dtype, Use::Whole, value, true, is_source});
   return true;
 }
 
@@ -179,8 +180,8 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
       if (value < 0) {
         text += '-';
       } else {
-        append_number(text, value >= kResult ? results[static_cast<size_t>(value - kResult)]
-                                             : slots[static_cast<size_t>(value)]);
+        append_number(
+            text, value >= kResult ? results[static_cast<size_t>(value - kResult)] : slots[static_cast<size_t>(value)]);
       }
     }
     results[i] = next++;

@@ -66,6 +66,7 @@ class FusionRow {
     Use use;
     int value;  // the newest: a source, or kResult + a step
     bool written;
+    bool is_source;  // the row reads what was there before
   };
   struct Step {
     const CommandInfo* info;

@@ -152,14 +152,16 @@ void LazyGraph::find_needed(std::vector<Node>& nodes) {
     node.needed = any;
     if (!any) continue;
     // One that is not known to be pure may leave parts of its output as they were.
-    each(node, [](const Memory&) {},
-         [&](size_t, const Memory& m) {
-           if (node.info->pure) regions.overwrite(m);
-         });
-    each(node, [&](const Memory& m) { regions.read(m); },
-         [&](size_t, const Memory& m) {
-           if (!node.info->pure) regions.read(m);
-         });
+    each(
+        node, [](const Memory&) {},
+        [&](size_t, const Memory& m) {
+          if (node.info->pure) regions.overwrite(m);
+        });
+    each(
+        node, [&](const Memory& m) { regions.read(m); },
+        [&](size_t, const Memory& m) {
+          if (!node.info->pure) regions.read(m);
+        });
   }
 }
 
