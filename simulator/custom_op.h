@@ -16,7 +16,7 @@
 namespace acl_sim {
 
 // Changes whenever OpDef, OpContext or Attrs do.
-constexpr uint32_t kCustomOpVersion = 1;
+constexpr uint32_t kCustomOpVersion = 2;
 
 class CustomOps {
  public:

@@ -215,6 +215,11 @@ class NativeCachingAllocator final : public NPUAllocator {
     return std::nullopt;
   }
 
+  bool isFree(DeviceIndex device, const void* ptr) override {
+    auto* allocator = devices_.at(static_cast<size_t>(device)).load(std::memory_order_acquire);
+    return allocator != nullptr && allocator->is_known_free(ptr);
+  }
+
   SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override {
     SnapshotInfo result;
     for (const auto device : c10::irange(device_count())) {

@@ -203,9 +203,22 @@ namespace detail {
 
 std::atomic<bool> direct_launches{false};
 std::atomic<int> devices_with_error{0};
+std::atomic<int> gatherers{0};
+
+namespace {
+std::atomic<LaunchGathered> send_gathered{nullptr};
+}  // namespace
+
+void set_launch_gathered(LaunchGathered function) { send_gathered.store(function); }
+void launch_gathered() {
+  if (const LaunchGathered send = send_gathered.load()) send();
+}
 
 void LaunchScope::enter(DeviceIndex device) {
   impl::stay_if_exiting();
+  if (C10_UNLIKELY(gatherers.load(std::memory_order_relaxed) > 0)) {
+    launch_gathered();
+  }
   if (C10_UNLIKELY(thread_device.current != device)) {
     previous_ = ExchangeDevice(device);
   }
@@ -246,6 +259,9 @@ void enqueue(const NPUStream& stream, const char* name, std::unique_ptr<TaskBase
 }  // namespace detail
 
 void drain_task_queue(DeviceIndex device, bool raise) {
+  if (C10_UNLIKELY(detail::gatherers.load(std::memory_order_relaxed) > 0)) {
+    detail::launch_gathered();
+  }
   TaskQueue* found = queues[static_cast<size_t>(device)].load(std::memory_order_acquire);
   if (C10_LIKELY(found == nullptr)) {
     return;

@@ -46,6 +46,16 @@ class TaskImpl final : public TaskBase {
 C10_NPU_API extern std::atomic<bool> direct_launches;
 C10_NPU_API extern std::atomic<int> devices_with_error;
 
+// Note [Gathered commands]
+// Graph mode (ATen/native/npu/frame/graph) keeps operators back in order to send fewer of them. Whatever else reaches a
+// stream, and whatever waits or asks for one, first has them sent: LaunchScope and drain_task_queue see to it. So the
+// device gets everything in the order of the calls, whoever gathers. While nobody does, that costs one look at a number.
+C10_NPU_API extern std::atomic<int> gatherers;
+// Called for it while there are gatherers; returns at once on a thread that is sending what was gathered.
+using LaunchGathered = void (*)();
+C10_NPU_API void set_launch_gathered(LaunchGathered function);
+C10_NPU_API void launch_gathered();
+
 // While it lives, the stream's device is the thread's active one. Raises what an earlier task left behind.
 class C10_NPU_API LaunchScope {
  public:
@@ -55,7 +65,8 @@ class C10_NPU_API LaunchScope {
     if (C10_UNLIKELY(thread.current != device || thread.active != device ||
                      !direct_launches.load(std::memory_order_relaxed) || closed.load(std::memory_order_relaxed) ||
                      impl::exiting.load(std::memory_order_relaxed) ||
-                     devices_with_error.load(std::memory_order_relaxed) > 0)) {
+                     devices_with_error.load(std::memory_order_relaxed) > 0 ||
+                     gatherers.load(std::memory_order_relaxed) > 0)) {
       enter(device);
     }
   }

@@ -296,8 +296,7 @@ class TestOptions(TestCase):
     def test_graph_mode_gives_the_same_results(self):
         with self.assertRaises(RuntimeError):
             torch.npu.launch_graph()
-        with self.assertWarns(UserWarning):
-            torch.npu.enable_graph_mode()
+        torch.npu.enable_graph_mode()
         self.assertTrue(torch.npu.is_graph_mode())
         total = torch.ones(3, device="npu") + 1
         torch.npu.launch_graph()

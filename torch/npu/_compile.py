@@ -1,7 +1,8 @@
-r"""The ``npu`` back end of :func:`torch.compile`: graphs of AOTAutograd, run operator by operator with less Python.
+r"""The ``npu`` back end of :func:`torch.compile`: graphs of AOTAutograd, run with less Python and fused chains.
 
 A graph of ATen operators becomes one Python function that calls each operator where the dispatcher keeps it, drops each
-tensor after its last use, and computes nothing twice. Loaded when a graph is compiled for npu.
+tensor after its last use, and computes nothing twice. Chains of element-wise operators run as one where the device
+has an operator for that (_compile_fusion.py). Loaded when a graph is compiled for npu.
 """
 
 import functools
@@ -15,6 +16,7 @@ from torch._functorch.partitioners import default_partition
 
 import torch
 from torch import fx
+from torch.npu import _compile_fusion
 from torch.utils import _pytree as pytree
 
 _log = logging.getLogger(__name__)
@@ -23,7 +25,7 @@ _log = logging.getLogger(__name__)
 class _Source:
     r"""The text of a function that runs a graph, and what its names stand for."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
         self.names: dict[str, Any] = {}
         self.lines: list[str] = []
@@ -82,15 +84,15 @@ def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     return last
 
 
-def _function_of(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
+def _function_of(graph: fx.Graph, module: torch.nn.Module) -> Callable[[list[Any]], Any]:
     r"""A function that takes the graph's inputs in a list, which it empties, and returns the graph's outputs."""
     source = _Source(module)
-    inputs = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    inputs = [node.name for node in graph.nodes if node.op == "placeholder"]
     if inputs:
         source.lines.append(f"{', '.join(inputs)}, = inputs")
     source.lines.append("inputs.clear()")
-    last = _last_uses(module.graph)
-    for node in module.graph.nodes:
+    last = _last_uses(graph)
+    for node in graph.nodes:
         if node.op != "placeholder":
             source.add(node)
         if node.op != "output" and last[node]:
@@ -105,8 +107,11 @@ def _function_of(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
 def _lower(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
     module.graph = fx_graph_cse(module.graph)
     module.graph.eliminate_dead_code()
-    _log.debug("%s", module.graph)
-    return _function_of(module)
+    graph = module.graph
+    if torch._C._npu_hasOperator("FusedElementwise"):
+        graph = _compile_fusion.fuse(graph, lambda chain: _function_of(chain, module))
+    _log.debug("%s", graph)
+    return _function_of(graph, module)
 
 
 _aot = aot_autograd(

@@ -1,9 +1,12 @@
 r"""How CANN compiles operators: :func:`set_option` and the switches of the 1.5-era fork that ported scripts call."""
 
+import logging
 import os
 import warnings
 
 import torch
+
+_log = logging.getLogger(__name__)
 
 
 def _one_of(*allowed: str):
@@ -47,6 +50,7 @@ _jit_compile = True
 _mm_bmm_format_nd: bool | None = None  # nothing was said: as torch.npu.config.allow_internal_format has it
 _compatible_impl = False
 _graph_mode = False
+_graph_verbose = False
 _fuzz_compile_step = 1
 _global_step = 0
 _fuzzy = False
@@ -242,25 +246,48 @@ def global_step_inc() -> None:
 
 
 def enable_graph_mode(verbose: bool = False) -> None:
-    r"""Enter the mode in which the 1.5-era fork gathered operators into graphs.
+    r"""Gather operators and send them to the NPU as smaller graphs: lazily, with the numbers of eager mode.
 
-    Here operators run one by one in it, too: results are the same, and a warning says so once.
+    Operators of all threads are kept on the host until a value is needed (``item()``, a copy to the CPU), the host
+    synchronises, an event or another stream comes in, :func:`launch_graph` is called, or some dozens are gathered. Then
+    results that nobody needs are dropped, element-wise operators that follow one another become one operator, whose
+    intermediate results are never written, and the rest goes as it came. docs/graph_mode.md says more.
+
+    While a profiler, the overflow check or anything else watches operators, each is sent at the call.
+
+    Args:
+        verbose (bool): log in :func:`launch_graph` and :func:`disable_graph_mode` how many operators were gathered, and
+            what became of them.
+
+    Raises:
+        TypeError: ``verbose`` is not a bool.
     """
-    global _graph_mode
+    global _graph_mode, _graph_verbose
+    _check_bool("enable_graph_mode: verbose", verbose)
+    _graph_verbose = verbose
     if not _graph_mode:
-        warnings.warn(
-            "torch.npu graph mode runs operators one by one here: same results, no fusion across operators",
-            stacklevel=2,
-        )
+        torch.npu._lazy_call(torch._C._npu_enableGraphMode)
     _graph_mode = True
 
 
+def _tell_graphs(what: str) -> None:
+    if _graph_verbose:
+        counts = torch._C._npu_graphCounts()
+        _log.warning("%s: %s", what, ", ".join(f"{name} {count}" for name, count in counts.items()))
+
+
 def disable_graph_mode() -> None:
-    r"""Leave the mode of :func:`enable_graph_mode`, after the work of the current NPU is done."""
+    r"""Leave the mode of :func:`enable_graph_mode`, after what was gathered is launched and the current NPU is done.
+
+    Raises:
+        RuntimeError: an operator of the graph has failed; the message names it.
+    """
     global _graph_mode
     if _graph_mode:
+        _graph_mode = False
+        torch._C._npu_disableGraphMode()
+        _tell_graphs("disable_graph_mode")
         torch.npu.synchronize()
-    _graph_mode = False
 
 
 def is_graph_mode() -> bool:
@@ -269,13 +296,15 @@ def is_graph_mode() -> bool:
 
 
 def launch_graph() -> None:
-    r"""Hand what was gathered in graph mode to the device; it has been there since each call, so only errors surface.
+    r"""Launch what was gathered in graph mode, and wait for it.
 
     Raises:
-        RuntimeError: graph mode is off, or an operator has failed.
+        RuntimeError: graph mode is off, or an operator of the graph has failed; the message names it.
     """
     if not _graph_mode:
         raise RuntimeError("launch_graph: graph mode is off; call torch.npu.enable_graph_mode() first")
+    torch._C._npu_launchGraph()
+    _tell_graphs("launch_graph")
     torch.npu.synchronize()
 
 
@@ -283,8 +312,8 @@ def set_aoe(dump_path: str) -> None:
     r"""Would write graphs for CANN's tuning engine (AOE).
 
     Raises:
-        NotImplementedError: always, since graph mode makes no graphs here.
+        NotImplementedError: always, since the kernels of the simulated device have no choices to tune.
     """
     raise NotImplementedError(
-        f"set_aoe({dump_path!r}): AOE tunes the graphs of graph mode, and operators run one by one here"
+        f"set_aoe({dump_path!r}): AOE chooses among the kernels of a graph, and the simulated device offers no choice"
     )

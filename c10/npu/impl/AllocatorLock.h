@@ -30,6 +30,17 @@ class AllocatorLock {
     }
   }
 
+  // False if another thread has it.
+  bool try_lock() noexcept {
+    const uintptr_t me = this_thread();
+    if (owner_.load(std::memory_order_relaxed) == me) {
+      ++depth_;
+      return true;
+    }
+    uintptr_t nobody = 0;
+    return owner_.compare_exchange_strong(nobody, me, std::memory_order_acquire, std::memory_order_relaxed);
+  }
+
   void unlock() noexcept {
     if (depth_ > 0) {
       --depth_;

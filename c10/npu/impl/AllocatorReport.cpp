@@ -58,6 +58,23 @@ size_t DeviceCachingAllocator::largest_free_block() {
   return largest;
 }
 
+bool DeviceCachingAllocator::is_known_free(const void* ptr) noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return false;
+  }
+  const Block* block = addresses_.find_any(ptr);
+  if (block == nullptr) {
+    const auto after = segments_.upper_bound(ptr);
+    block = after == segments_.begin() ? nullptr : std::prev(after)->second;
+    const auto* const address = static_cast<const char*>(ptr);
+    while (block != nullptr && address >= static_cast<const char*>(block->ptr) + block->size) {
+      block = block->next;
+    }
+  }
+  return block != nullptr && !block->allocated && block->event_count == 0 && block->stream_uses.empty();
+}
+
 std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const void* ptr) {
   const std::lock_guard lock(mutex_);
   auto it = segments_.upper_bound(ptr);

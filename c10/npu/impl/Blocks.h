@@ -205,6 +205,12 @@ class BlockAddresses {
     return recent->allocated ? recent : nullptr;
   }
 
+  // The block that begins at the address, whether it is allocated or not; null if none does.
+  Block* find_any(const void* ptr) {
+    const auto found = blocks_.find(const_cast<void*>(ptr));
+    return found == blocks_.end() ? nullptr : found->second;
+  }
+
   void remember(Block* block) {
     blocks_[block->ptr] = block;
     recent_[index(block->ptr)] = block;

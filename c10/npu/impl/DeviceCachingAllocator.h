@@ -68,6 +68,8 @@ class DeviceCachingAllocator {
   size_t largest_free_block();
   // The segment that holds ptr: first address and bytes; nullopt when none of this device does.
   std::optional<std::pair<void*, size_t>> segment_of(const void* ptr);
+  // NPUAllocator::isFree.
+  bool is_known_free(const void* ptr) noexcept;
 
   DeviceStats stats();
   void reset_accumulated_stats();

@@ -92,6 +92,8 @@ class OpContext {
   // As the descriptors have them.
   virtual aclFormat in_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
   virtual aclFormat out_format(size_t /*i*/) const { return ACL_FORMAT_ND; }
+  // The dims of output i, without asking for it.
+  virtual at::IntArrayRef out_dims(size_t /*i*/) const { return {}; }
 };
 
 // Type sets for OpDef::dtypes.

@@ -57,6 +57,7 @@ class RunContext final : public OpContext {
   std::string describe() const override { return op_.describe(); }
   aclFormat in_format(size_t i) const override { return op_.inputs[checked_input(i)].format; }
   aclFormat out_format(size_t i) const override { return op_.outputs[checked_output(i)].format; }
+  at::IntArrayRef out_dims(size_t i) const override { return op_.seen_dims(op_.outputs[checked_output(i)]); }
   CubeRounding rounding() const override { return op_.rounding; }
   Device& device() { return device_; }
 

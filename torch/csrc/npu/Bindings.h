@@ -20,6 +20,7 @@ void bind_distributed(pybind11::module_& m);      // Distributed.cpp: ProcessGro
 void bind_activities(pybind11::module_& m);       // KinetoProfiler.cpp: device activities for torch.profiler
 void bind_profiling(pybind11::module_& m);        // Profiling.cpp: result folders, ranges and marks of aclprof*
 void bind_operator_lines(pybind11::module_& m);   // OperatorLines.cpp: which line called an operator
+void bind_graph_mode(pybind11::module_& m);       // GraphMode.cpp: fused groups of torch.compile, lazy graph mode
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu

@@ -19,5 +19,6 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_activities(torch_c);
   torch::npu::bind_profiling(torch_c);
   torch::npu::bind_operator_lines(torch_c);
+  torch::npu::bind_graph_mode(torch_c);
   torch::npu::register_profiler_stubs();
 }

@@ -17,6 +17,7 @@
 // Copies and events are no operators; they go through c10::npu::launch and NPUEvent.
 
 #include <ATen/native/npu/frame/command/Encoder.h>
+#include <ATen/native/npu/frame/command/Gather.h>
 #include <c10/core/Allocator.h>
 #include <c10/npu/NPUStream.h>
 #include <c10/npu/NPUTaskQueue.h>
@@ -93,6 +94,19 @@ class CommandTask {
   uint64_t correlation_ = 0;
 };
 
+// A command that a gatherer keeps.
+template <class Operands>
+class Gathered final : public GatheredCommand {
+ public:
+  Gathered(const c10::npu::NPUStream& stream, CommandTask<Operands>&& task)
+      : GatheredCommand(stream), task_(std::move(task)) {}
+  Command command() const override { return task_.command(); }
+  aclError execute(aclrtStream stream) const override { return task_(stream); }
+
+ private:
+  CommandTask<Operands> task_;
+};
+
 }  // namespace detail
 
 // Puts a command on the stream. `fill` writes its Operands where they stay: they own the list of memory (memory() gives
@@ -102,6 +116,12 @@ template <class Operands, class Fill>
 inline void launch_command(const c10::npu::NPUStream& stream, const char* ir, Prepared& prepared, const Fill& fill) {
   detail::CommandTask<Operands> task(ir, prepared);
   fill(task.operands());
+  if (C10_UNLIKELY(c10::npu::detail::gatherers.load(std::memory_order_relaxed) > 0)) {
+    if (Gatherer* gatherer = gatherer_for(stream, prepared)) {
+      gatherer->take(std::make_unique<detail::Gathered<Operands>>(stream, std::move(task)));
+      return;
+    }
+  }
   c10::DataPtr scratch;  // given back after the launch: only later work of the stream gets it
   if (C10_UNLIKELY(prepared.scratch_bytes() != 0)) {
     scratch = detail::scratch_memory(prepared.scratch_bytes(), stream);

@@ -1,0 +1,246 @@
+#include <ATen/native/npu/frame/graph/CommandInfo.h>
+
+#include <c10/util/accumulate.h>
+
+#include <array>
+#include <cstdio>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace at::native::npu::graph {
+
+namespace {
+
+Kind kind_of(std::string_view ir) {
+  static const auto* const kinds = [] {
+    auto* found = new std::unordered_map<std::string_view, Kind>;
+    for (const char* type :
+         {"Add",        "Sub",        "Mul",        "RealDiv",   "Maximum",      "Minimum",     "Equal",
+          "NotEqual",   "Less",       "LessEqual",  "Greater",   "GreaterEqual", "LogicalAnd",  "LogicalOr",
+          "LogicalXor", "LogicalNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor",   "Invert",      "Select",
+          "MaskedFill", "Cast",       "Identity",   "Relu",      "ReluGrad",     "Neg",         "Abs",
+          "Sqrt",       "Floor",      "Ceil",       "Trunc",     "Sign",         "ClipByValue", "ThresholdV2"}) {
+      (*found)[type] = Kind::Exact;
+    }
+    for (const char* type : {"Exp",
+                             "Exp2",
+                             "Expm1",
+                             "Log",
+                             "Log1p",
+                             "Rsqrt",
+                             "Reciprocal",
+                             "Sin",
+                             "Cos",
+                             "Tan",
+                             "Asin",
+                             "Acos",
+                             "Atan",
+                             "Sinh",
+                             "Cosh",
+                             "Tanh",
+                             "Asinh",
+                             "Acosh",
+                             "Atanh",
+                             "Sigmoid",
+                             "Erf",
+                             "Erfc",
+                             "Erfinv",
+                             "Frac",
+                             "Sgn",
+                             "Round",
+                             "Pow",
+                             "Atan2",
+                             "FloorMod",
+                             "Mod",
+                             "FloorDiv",
+                             "TruncateDiv",
+                             "Swish",
+                             "Mish",
+                             "HardSigmoid",
+                             "HardSwish",
+                             "SiluGrad",
+                             "TanhGrad",
+                             "SigmoidGrad",
+                             "HardSwishGrad",
+                             "HardSigmoidGrad",
+                             "MishGrad",
+                             "GeluV2",
+                             "GeluGradV2",
+                             "Elu",
+                             "EluGradV2",
+                             "LeakyRelu",
+                             "LeakyReluGrad",
+                             "SoftplusV2",
+                             "SoftplusV2Grad",
+                             "HardShrink",
+                             "HardShrinkGrad",
+                             "SoftShrink",
+                             "SoftShrinkGrad",
+                             "HardtanhGrad",
+                             "ThresholdGradV2D",
+                             "AxpyV2",
+                             "Lerp",
+                             "Addcmul",
+                             "Addcdiv",
+                             "Signbit",
+                             "IsPosInf",
+                             "IsNegInf",
+                             "NanToNum",
+                             "Hypot",
+                             "Copysign",
+                             "Fmax",
+                             "Fmin",
+                             "Xlogy"}) {
+      (*found)[type] = Kind::Whole;
+    }
+    return found;
+  }();
+  const auto found = kinds->find(ir);
+  return found == kinds->end() ? Kind::Other : found->second;
+}
+
+// Of operators that are not element by element: those that write all of their outputs, and nothing else.
+bool is_pure(std::string_view ir) {
+  static const std::unordered_set<std::string_view> types{"MatMul",
+                                                          "MatMulV2",
+                                                          "BatchMatMul",
+                                                          "BatchMatMulV2",
+                                                          "GEMM",
+                                                          "Conv2D",
+                                                          "AsStrided",
+                                                          "Transpose",
+                                                          "TransData",
+                                                          "BroadcastTo",
+                                                          "ConcatD",
+                                                          "Pack",
+                                                          "Fill",
+                                                          "ZerosLike",
+                                                          "OnesLike",
+                                                          "ReduceSum",
+                                                          "ReduceMean",
+                                                          "ReduceMax",
+                                                          "ReduceMin",
+                                                          "ReduceProd",
+                                                          "SoftmaxV2",
+                                                          "SoftmaxGrad",
+                                                          "LogSoftmaxV2",
+                                                          "LogSoftmaxGrad",
+                                                          "GatherV2",
+                                                          "Conv2DBackpropInput",
+                                                          "Conv2DBackpropFilter"};
+  return types.count(ir) != 0;
+}
+
+bool computes(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_FLOAT:
+    case ACL_FLOAT16:
+    case ACL_BF16:
+    case ACL_DOUBLE:
+    case ACL_BOOL:
+    case ACL_UINT8:
+    case ACL_INT8:
+    case ACL_INT16:
+    case ACL_INT32:
+    case ACL_INT64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// False if a program has no words for it.
+bool write_attribute(const KeyAttribute& attribute, std::string& text) {
+  text += text.empty() ? '{' : '|';
+  text += attribute.name;
+  text += '=';
+  switch (attribute.kind) {
+    case 'b':
+      text += *attribute.value != 0 ? "b:1" : "b:0";
+      return true;
+    case 'i':
+    case 't':
+      text += "i:" + std::to_string(*attribute.value);
+      return true;
+    case 'f': {
+      std::array<char, 48> word{};
+      const auto value = static_cast<float>(*reinterpret_cast<const double*>(attribute.value));
+      std::snprintf(word.data(), word.size(), "f:%a", static_cast<double>(value));
+      text += word.data();
+      return true;
+    }
+    case 's': {
+      const std::string_view word(reinterpret_cast<const char*>(attribute.value));
+      if (word.find_first_of("|}") != std::string_view::npos) return false;
+      text += "s:";
+      text += word;
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+OperandInfo info_of(const KeyOperand& operand) {
+  OperandInfo info;
+  info.absent = operand.absent;
+  if (operand.absent) return info;
+  info.host = operand.host;
+  info.dtype = operand.dtype;
+  info.format = operand.format;
+  info.dims = operand.dims;
+  info.elements = c10::multiply_integers(operand.dims);
+  return info;
+}
+
+bool is_fusible(const CommandInfo& info) {
+  if (info.kind == Kind::Other || info.outputs.size() != 1 || info.inputs.empty()) return false;
+  const OperandInfo& out = info.outputs[0];
+  // Of no dimension it is an operator on the host's thread anyway, and some kernels have ways of their own for it.
+  if (out.absent || out.host || out.elements == 0 || out.dims.empty() || !computes(out.dtype)) return false;
+  bool whole = false;
+  for (const OperandInfo& in : info.inputs) {
+    if (in.absent) continue;
+    if (!computes(in.dtype) || in.format != ACL_FORMAT_UNDEFINED) return false;
+    if (in.host) {
+      if (!in.dims.empty()) return false;
+      continue;
+    }
+    whole = whole || in.elements == out.elements;
+    // One value without dimensions is a number to every kernel; with some it is a tensor that broadcasts.
+    const bool broadcasts = in.elements != out.elements && !in.dims.empty();
+    if (broadcasts && info.kind != Kind::Exact) return false;
+    if (in.dims.size() > out.dims.size()) return false;
+  }
+  return whole && out.format == ACL_FORMAT_UNDEFINED;
+}
+
+}  // namespace
+
+const CommandInfo& CommandInfos::get(const Prepared& prepared) {
+  if (const auto found = infos_.find(&prepared); found != infos_.end()) return *found->second;
+  if (infos_.size() >= kMost) infos_.clear();
+  auto info = std::make_unique<CommandInfo>();
+  info->prepared = c10::intrusive_ptr<const Prepared>::reclaim_copy(&prepared);
+  KeyReader reader(prepared.key());
+  info->ir = reader.name();
+  info->kind = kind_of(info->ir);
+  bool strided = false;
+  for (size_t i = 0; i < reader.operands(); ++i) {
+    const KeyOperand operand = reader.next_operand();
+    strided = strided || !operand.strides.empty();
+    (i < reader.inputs() ? info->inputs : info->outputs).push_back(info_of(operand));
+  }
+  bool told = true;
+  for (KeyAttribute attribute; reader.next_attribute(attribute);) {
+    told = told && write_attribute(attribute, info->attributes);
+  }
+  if (!info->attributes.empty()) info->attributes += '}';
+  info->fusible = told && !strided && is_fusible(*info);
+  if (info->fusible) info->elements = info->outputs[0].elements;
+  info->pure = info->fusible || (!strided && is_pure(info->ir));
+  return *(infos_[&prepared] = std::move(info));
+}
+
+}  // namespace at::native::npu::graph

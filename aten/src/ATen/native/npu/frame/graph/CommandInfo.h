@@ -1,0 +1,52 @@
+#pragma once
+// What a graph wants to know of a command: its operands, and whether it may be a step of a fused one.
+
+#include <ATen/native/npu/frame/command/Encoder.h>
+#include <acl/acl_base.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace at::native::npu::graph {
+
+struct OperandInfo {
+  bool absent = true;
+  bool host = false;
+  aclDataType dtype = ACL_DT_UNDEFINED;
+  int format = ACL_FORMAT_UNDEFINED;
+  c10::IntArrayRef dims;  // into the command's key
+  int64_t elements = 0;
+};
+
+// How an operator treats its operands.
+enum class Kind : uint8_t {
+  Other,  // not element by element, or the device's fused operator does not know it
+  Whole,  // element by element; how it rounds depends on where an element lies, so operands may not broadcast
+  Exact,  // element by element, exactly rounded or chosen from the operands: operands may broadcast
+};
+
+struct CommandInfo {
+  c10::intrusive_ptr<const Prepared> prepared;
+  const char* ir = nullptr;
+  std::vector<OperandInfo> inputs, outputs;
+  std::string attributes;  // as a program tells them: {name=i:1|...}, or nothing
+  int64_t elements = 0;    // of the only output
+  Kind kind = Kind::Other;
+  bool fusible = false;
+  bool pure = false;  // does nothing but write all of its outputs
+};
+
+// The infos of the commands seen, by what is prepared for them.
+class CommandInfos {
+ public:
+  const CommandInfo& get(const Prepared& prepared);
+
+ private:
+  static constexpr size_t kMost = 8192;
+  ska::flat_hash_map<const Prepared*, std::unique_ptr<CommandInfo>> infos_;
+};
+
+}  // namespace at::native::npu::graph

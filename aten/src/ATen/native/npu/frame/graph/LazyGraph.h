@@ -1,0 +1,70 @@
+#pragma once
+// torch.npu's graph mode: operators are gathered and sent as a smaller graph.
+//
+// Note [Lazy graph]
+// While graph mode is on, commands of all threads are gathered in the order of the calls (Note [Gathered commands]):
+// until a value is needed, something else goes to a stream, launch_graph() is called, another stream gets an operator,
+// or kMostCommands are there. Then the list is looked at backwards, memory by memory, for results that nobody needs:
+// overwritten before they are read, or in memory that is free by then. Operators of which no result is needed are
+// dropped. Element-wise operators that follow one another are fused (Note [Fusing commands]). All others go as they
+// came; the order of what is left stays, so what is in place or shares memory needs no rules of its own.
+
+#include <ATen/native/npu/frame/command/Gather.h>
+#include <ATen/native/npu/frame/graph/CommandInfo.h>
+#include <ATen/native/npu/frame/graph/Fusion.h>
+
+#include <c10/util/flat_hash_map.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace at::native::npu::graph {
+
+struct LazyCounts {
+  uint64_t graphs = 0;    // that were sent
+  uint64_t gathered = 0;  // commands
+  uint64_t sent = 0;      // launches that they became
+  uint64_t fused = 0;     // of the commands: steps of fused ones
+  uint64_t dropped = 0;   // of the commands: results that nobody needed
+};
+
+class LazyGraph final : public Gatherer {
+ public:
+  static LazyGraph& instance();
+
+  void enable();
+  // Sends what is there first.
+  void disable();
+  bool is_enabled() const { return enabled_.load(); }
+
+  void take(std::unique_ptr<GatheredCommand> command) override;
+  void send() override;
+  LazyCounts counts();
+
+ private:
+  // A command and what it reads and writes.
+  struct Node {
+    std::unique_ptr<GatheredCommand> command;
+    Command view;
+    const CommandInfo* info;
+    bool needed = true;
+    c10::SmallVector<bool, 2> needs;  // of each output
+  };
+
+  void send_all(std::unique_lock<std::mutex>& lock);
+  void find_needed(std::vector<Node>& nodes);
+  void launch(std::vector<Node>& nodes, std::string* text);
+
+  static constexpr size_t kMostCommands = 64;
+  std::atomic<bool> enabled_{false};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<GatheredCommand>> commands_;
+  CommandInfos infos_;
+  LazyCounts counts_;
+};
+
+}  // namespace at::native::npu::graph
