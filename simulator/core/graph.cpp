@@ -113,7 +113,7 @@ void Stream::run_graph(const Task& launch) {
     } else if (task.kind == TaskKind::Copy) {
       task.copy.owned = nullptr;  // the graph's
     }
-    if (!task.tiny) call_team();
+    if (!task.tiny && !(task.kind == TaskKind::Op && task.narrow)) call_team();
     execute(task);
   }
 }

@@ -35,15 +35,20 @@ PATIENCE = 300
 
 class Exceptions:
     """The known differences: entries of test, op, dtypes ("all" or a list), reason, and perhaps samples, a pattern that
-    finds the names of those samples (with its text, all failures of the test must be such ones)."""
+    finds the names of those samples (with its text, all failures of the test must be such ones), and `where: card` for
+    what differs only where CANN's own operators compute."""
 
     def __init__(self, path: Path = EXCEPTIONS):
         import yaml
 
         self.entries = collections.defaultdict(list)
         for entry in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
-            if set(entry) - {"samples"} != {"test", "op", "dtypes", "reason"} or not entry["reason"]:
-                raise ValueError(f"{path.name}: an entry is test, op, dtypes, reason and perhaps samples, not {entry}")
+            if set(entry) - {"samples", "where"} != {"test", "op", "dtypes", "reason"} or not entry["reason"]:
+                raise ValueError(
+                    f"{path.name}: an entry is test, op, dtypes, reason and perhaps samples and where, not {entry}"
+                )
+            if entry.get("where") == "card" and os.environ.get("ASCEND_SIM_OPERATORS") != "cann":
+                continue
             tests, ops = ([v] if isinstance(v, str) else v for v in (entry["test"], entry["op"]))
             for test, op in itertools.product(tests, ops):
                 self.entries[test, op].append(entry)

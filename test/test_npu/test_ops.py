@@ -67,7 +67,7 @@ class TestOperators(OpsCase):
                 self.one(
                     tally,
                     name,
-                    lambda given: op_checks.run_forward(op, given),
+                    op_checks.meant(op, lambda given: op_checks.run_forward(op, given)),
                     values,
                     metadata_only=op.name in UNINITIALISED,
                 )
@@ -95,6 +95,7 @@ class TestOperators(OpsCase):
                         f"{name} {kind}",
                         lambda given, k=kind: into_out(op, given, k),
                         values,
+                        op_checks.factor_of_wider(values) if kind == "wider dtype" else 1.0,
                         metadata_only=op.name in UNINITIALISED,
                     )
         self.judge(tally, "out", op.full_name, dtype)

@@ -16,7 +16,13 @@ void check_segments(OpContext& c) {
   if (c.has_input(4)) check_offsets(c.in(4), size, "offset");
 }
 
-SIM_ATEN(SegmentReduce, "segment_reduce");
+// data; lengths and offsets are absent or not.
+void check_offsets_of_segments(OpContext& c) {
+  const int64_t dims = c.in(0).dim(), axis = c.attrs().integer("axis", 0);
+  if (c.has_input(3)) check_offsets(c.in(3), c.in(0).size(axis < 0 ? axis + dims : axis), "offset");
+}
+
+SIM_ATEN_CHECKED(SegmentReduce, "segment_reduce", check_offsets_of_segments);
 SIM_ATEN_CHECKED(SegmentReduceGrad, "_segment_reduce_backward", check_segments);
 
 }  // namespace

@@ -111,7 +111,7 @@ Tensor histc(const Tensor& self, int64_t bins, double min, double max) {
 // Each takes in what stands one, two, four and so on before it.
 Tensor logcumsumexp(const Tensor& self, int64_t dim) {
   const Tensor x = wide(self, self.scalar_type());
-  if (x.dim() == 0) return x.clone();
+  if (self.dim() == 0) return self.clone();
   Tensor y = x;
   for (int64_t shift = 1; shift < x.size(dim); shift *= 2) {
     const int64_t rest = x.size(dim) - shift;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUOptions.h>
 #include <torch/library.h>
@@ -24,6 +25,7 @@ namespace {
 //   arguments that operators take from the CPU by their definition.
 // Arguments that the schema marks as written are written back, resized if the CPU kernel resized its copy: composite
 // operators hand an empty tensor to their out= form.
+// A result gets the dtype and strides that meta and fake tensors announce, where the CPU's kernel has others.
 
 std::mutex mutex;
 std::map<std::string, int64_t>& counts() {
@@ -106,6 +108,11 @@ class Copies {
     }
   }
 
+  // Meta tensors like the arguments, for the operator's announcement.
+  static Tensor to_meta(const Tensor& t) {
+    return t.defined() ? at::empty_strided(t.sizes(), t.strides(), t.options().device(kMeta)) : t;
+  }
+
   // The device's counterpart of a result.
   Tensor to_device(const Tensor& result) {
     if (!result.defined() || !result.is_cpu() || !device_.has_value()) return result;
@@ -154,8 +161,54 @@ c10::IValue to_cpu(Copies& copies, const c10::IValue& value, const c10::Argument
   return value;
 }
 
-c10::IValue to_device(Copies& copies, const c10::IValue& value) {
-  if (value.isTensor()) return copies.to_device(value.toTensor());
+c10::IValue to_meta(const c10::IValue& value) {
+  if (value.isTensor()) return Copies::to_meta(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<Tensor> list;
+    for (const Tensor& t : value.toTensorVector()) list.push_back(Copies::to_meta(t));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> list;
+    for (const std::optional<Tensor>& t : value.toOptionalTensorVector())
+      list.push_back(t.has_value() ? std::optional(Copies::to_meta(*t)) : std::nullopt);
+    return list;
+  }
+  return value.isDevice() ? c10::IValue(Device(kMeta)) : value;
+}
+
+// What meta tensors say of the results; nothing where they cannot, as for what only values tell.
+torch::jit::Stack announced_results(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  for (const auto& result : op.schema().returns()) {
+    if (result.alias_info() != nullptr) return {};
+  }
+  torch::jit::Stack stack;
+  try {
+    for (const c10::IValue& value : arguments) stack.push_back(to_meta(value));
+    op.callBoxed(&stack);
+  } catch (const std::exception&) {
+    return {};
+  }
+  return stack;
+}
+
+// The result as it was announced. What is announced empty and comes filled only the CPU's own kernels read.
+Tensor as_announced(const Tensor& result, const c10::IValue& announced) {
+  if (!announced.isTensor()) return result;
+  const Tensor& meta = announced.toTensor();
+  if (!meta.defined() || result.layout() != kStrided) return result;
+  if (meta.numel() == 0 && result.numel() > 0)
+    return at::empty(meta.sizes(), result.options().dtype(meta.scalar_type()));
+  if (meta.sizes() != result.sizes()) return result;
+  if (meta.strides() == result.strides() && meta.scalar_type() == result.scalar_type()) return result;
+  return at::empty_strided(meta.sizes(), meta.strides(), result.options().dtype(meta.scalar_type())).copy_(result);
+}
+
+c10::IValue to_device(Copies& copies, const c10::IValue& value, const c10::IValue& announced) {
+  if (value.isTensor()) {
+    const Tensor& result = value.toTensor();
+    return copies.to_device(result.defined() && result.is_cpu() ? as_announced(result, announced) : result);
+  }
   if (value.isTensorList()) {
     c10::List<Tensor> list;
     for (const Tensor& t : value.toTensorVector()) list.push_back(copies.to_device(t));
@@ -182,10 +235,15 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Di
   }
   copies.check_mixed();
   count_call(op);
+  const torch::jit::Stack announced =
+      announced_results(op, {stack->begin() + static_cast<int64_t>(first), stack->end()});
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   copies.write_back();
-  const size_t results = stack->size() - schema.returns().size();
-  for (size_t i = results; i < stack->size(); ++i) (*stack)[i] = to_device(copies, (*stack)[i]);
+  const size_t count = schema.returns().size(), results = stack->size() - count;
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = (*stack)[results + i];
+    value = to_device(copies, value, announced.size() == count ? announced[i] : c10::IValue());
+  }
 }
 
 bool fallback_enabled() {
