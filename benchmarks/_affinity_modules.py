@@ -1,6 +1,7 @@
 """The modules of _affinity_cases.py: each beside what models write without the affinity library."""
 
 import copy
+import functools
 from collections.abc import Callable
 
 from _affinity_cases import FUNCTIONS, Case, Kit, Made
@@ -275,8 +276,13 @@ def fetching(affinity: Callable) -> Callable[[Kit], Made]:
     return make
 
 
+@functools.cache
+def side_stream() -> torch.npu.Stream:
+    return torch.npu.Stream()
+
+
 def prefetched(data, device):
-    fetched = module.Prefetcher(data)
+    fetched = module.Prefetcher(data, stream=side_stream())
     pair = fetched.next()
     while pair[0] is not None:
         yield pair

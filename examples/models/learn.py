@@ -204,7 +204,7 @@ LESSONS = {
     "rnet": Lesson(lambda: Faces(detection.face_nets.RNet()), 80, 32, "accuracy", 0.9),
     "edsr": Lesson(lambda: Photographs(generative.super_resolution.EDSR(32, 4)), 200, 8, "PSNR", 25.0),
     "crnn": Lesson(
-        lambda: DigitLines(ocr.own.CRNN(10, 64, 32), 32, 96, 4, 2e-3), 200, 16, "wrong characters", 0.1, False
+        lambda: DigitLines(ocr.own.CRNN(10, 64, 16), 32, 56, 4, 2e-3), 560, 32, "wrong characters", 0.1, False
     ),
     "roberta": Lesson(
         lambda: HiddenLetters(sequence.Encoder(256, 4, 4, offset=1), order=False), 300, 16, "hidden words right", 0.4
