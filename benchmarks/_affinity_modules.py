@@ -1,7 +1,6 @@
 """The modules of _affinity_cases.py: each beside what models write without the affinity library."""
 
 import copy
-import functools
 from collections.abc import Callable
 
 from _affinity_cases import FUNCTIONS, Case, Kit, Made
@@ -276,13 +275,8 @@ def fetching(affinity: Callable) -> Callable[[Kit], Made]:
     return make
 
 
-@functools.cache
-def side_stream() -> torch.npu.Stream:
-    return torch.npu.Stream()
-
-
 def prefetched(data, device):
-    fetched = module.Prefetcher(data, stream=side_stream())
+    fetched = module.Prefetcher(data)
     pair = fetched.next()
     while pair[0] is not None:
         yield pair
