@@ -102,7 +102,11 @@ def describe_machine() -> str:
 
 
 def best_of(
-    candidates: dict[str, Callable[[], None]], rounds: int, warm_up: int = 1, settle: Callable[[], None] | None = None
+    candidates: dict[str, Callable[[], None]],
+    rounds: int,
+    warm_up: int = 1,
+    settle: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Best seconds of each candidate: they take turns, `rounds` times, after `warm_up` turns that do not count.
 
@@ -111,10 +115,10 @@ def best_of(
     best = dict.fromkeys(candidates, float("inf"))
     for turn in range(warm_up + rounds):
         for name, run in candidates.items():
-            start = time.perf_counter()
+            start = clock()
             run()
             if turn >= warm_up:
-                best[name] = min(best[name], time.perf_counter() - start)
+                best[name] = min(best[name], clock() - start)
             if settle is not None:
                 settle()
     return best

@@ -3,11 +3,19 @@
 
 Plain form and library take turns in one process, the best of N counts. Names that are the plain operator under another
 name are in the table, and have no target. Exit status 0 says that the figures are valid, whether or not they meet the
-targets; 3 that other processes were in the way.
+targets; 3 that other processes were in the way. --cpu-time counts the process's seconds on one core, host and device
+together, instead of the clock's: what it says holds on a machine on which others work, too.
 """
 
 import argparse
+import contextlib
+import os
+import sys
+import time
 from collections.abc import Callable
+
+if "--cpu-time" in sys.argv:
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it
 
 import _figures
 from _affinity_modules import CASES, Case, Kit
@@ -36,10 +44,10 @@ def step(call: Callable, wanted: list[torch.Tensor]) -> Callable[[], None]:
     return run
 
 
-def compare(case: Case, size: str, rounds: int) -> Figure:
+def compare(case: Case, size: str, rounds: int, clock: Callable[[], float]) -> Figure:
     made = case.make(Kit("npu:0", large=size == "large", draws=True))
     candidates = {"plain": step(made.plain, made.wanted), "affinity": step(made.affinity, made.wanted)}
-    best = best_of(candidates, rounds, warm_up=3)
+    best = best_of(candidates, rounds, warm_up=3, clock=clock)
     return Figure(case.name, size, best["plain"] * 1e3, best["affinity"] * 1e3)
 
 
@@ -71,18 +79,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each that count (default: %(default)s)")
     parser.add_argument("--only", metavar="NAME", nargs="+", choices=list(cases), help="these names only")
     parser.add_argument("--sizes", metavar="SIZE", nargs="+", choices=SIZES, default=list(SIZES), help=", ".join(SIZES))
+    parser.add_argument("--cpu-time", action="store_true", help="count seconds of one core, on a busy machine, too")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/affinity.md, too")
     args = parser.parse_args()
     require_npu()
+    clock = time.process_time if args.cpu_time else time.perf_counter
     figures: list[Figure] = []
-    with Machine(args) as machine:
+    machine = contextlib.nullcontext() if args.cpu_time else Machine(args)
+    with machine:
         print(describe_machine())
         print(f"{'name':42}{'size':7}{'plain us':>11}{'affinity us':>11}{'ratio':>8}  goal", flush=True)
         for name in args.only or cases:
             for size in args.sizes:
-                figures.append(compare(cases[name], size, args.rounds))
+                figures.append(compare(cases[name], size, args.rounds, clock))
                 print(row(figures[-1], cases[name]), flush=True)
-    print(f"{len(figures)} cases; other processes used {machine.foreign:.2f} cores")
+    print(f"{len(figures)} cases" + ("" if args.cpu_time else f"; other processes used {machine.foreign:.2f} cores"))
     _figures.keep(figures, args)
     if args.markdown:
         print(markdown(figures, cases))

@@ -23,6 +23,8 @@ ELSEWHERE = {
     "module.FastSyncBatchNorm": "below",
 }
 
+LARGE = ("function.matmul_transpose", "function.fuse_add_softmax_dropout", "module.Prefetcher", "PreLoader")
+
 
 def results(y) -> list[torch.Tensor]:
     return list(y) if isinstance(y, tuple) else [y]
@@ -33,9 +35,9 @@ def numbers(x: torch.Tensor) -> torch.Tensor:
 
 
 class TestPlainForms(TestCase):
-    def compare(self, case, dtype: torch.dtype, tolerance: float):
-        made = case.make(Kit("npu", dtype))
-        expected = case.make(Kit("cpu", torch.float32))
+    def compare(self, case, dtype: torch.dtype, tolerance: float, large: bool = False):
+        made = case.make(Kit("npu", dtype, large))
+        expected = case.make(Kit("cpu", torch.float32, large))
         found, wanted = results(made.affinity()), results(expected.plain())
         self.assertEqual(len(found), len(wanted))
         for own, plain in zip(found, wanted, strict=True):
@@ -63,6 +65,13 @@ class TestPlainForms(TestCase):
             if case.half:
                 with self.subTest(case.name):
                     self.compare(case, torch.float16, case.half_tolerance)
+
+    def test_large(self):
+        # These do something else with many elements.
+        for case in CASES:
+            if case.name in LARGE:
+                with self.subTest(case.name):
+                    self.compare(case, torch.float32, 1e-3, large=True)
 
     def test_plain_forms_on_npu(self):
         # What the benchmark measures against computes the same there.

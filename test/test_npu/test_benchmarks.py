@@ -126,6 +126,11 @@ class TestScripts(TestCase):
                     [r"mlp +train +eager +[\d.]+ ms  compiled", r"mlp +inference", r"targets: \d of 2 met"],
                 ),
                 ("layers", ("--only", "relu", "gru", "--sizes", "small"), [r"gru +small", r"targets: \d of 3 met"]),
+                (
+                    "affinity",
+                    ("--only", "module.Mish", "function.roll", "--sizes", "small", "--cpu-time"),
+                    [r"module\.Mish +small", r"function\.roll +small .*the same", r"targets: \d of 1 met"],
+                ),
             ):
                 file = f"{folder}/{name}.json"
                 options = (*options, "--rounds", "1", "--json", file)

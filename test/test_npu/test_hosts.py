@@ -168,6 +168,39 @@ class TestProcessors(unittest.TestCase):
                 self.assertEqual(base.cached(Path(folder)), path)
                 base.check(path)
 
+    def test_a_wheel_for_another_machine_is_packed(self):
+        """Upstream's wheel for aarch64 lists folders, too, which RECORD does not."""
+        info = "torch-2.13.0+cpu.dist-info"
+        texts = {
+            "METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+cpu\n\ntext",
+            "entry_points.txt": "[console_scripts]\n",
+            "top_level.txt": "torch\n",
+        }
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, TARGET_MACHINE="aarch64"):
+            path = base_wheel(folder, CPU, env.PYTHON, "aarch64")
+            with zipfile.ZipFile(path, "a") as out:
+                out.writestr("torch/", "")
+                for name, text in texts.items():
+                    out.writestr(f"{info}/{name}", text)
+                rows = [name for name in out.namelist() if not name.endswith("/")]
+                out.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*rows, f"{info}/RECORD"]))
+            with zipfile.ZipFile(path) as source:
+                source.extractall(Path(folder, "base"))
+            with (
+                mock.patch.dict(os.environ, BASE_WHEEL=str(path)),
+                mock.patch.object(wheel, "collect", return_value={"torch/lib/libc10_npu.so": b"ours"}),
+            ):
+                made = wheel.write(
+                    env.Switches.read({"USE_NPU": "0"}), Path(folder, "base"), None, Path(folder, "dist")
+                )
+            with zipfile.ZipFile(made) as packed:
+                names = packed.namelist()
+                tag = packed.read(f"{metadata.DIST_INFO}/WHEEL").decode()
+        self.assertTrue(made.name.endswith("-linux_aarch64.whl"))
+        self.assertIn(f"Tag: {env.python_tag()}-{env.python_tag()}-linux_aarch64", tag)
+        self.assertIn("torch/lib/libc10_npu.so", names)
+        self.assertNotIn("torch/", names)
+
     def test_code_for_one_processor_has_another_way(self):
         """Intrinsics and instructions of x86 stand behind a condition."""
         x86 = re.compile(r"__builtin_ia32|(?<!\w)_mm\d*_|immintrin\.h|target_clones|__builtin_cpu_supports|target\(\"")

@@ -86,7 +86,8 @@ def write(switches: Switches, base: Path, libraries: Path | None, folder: Path) 
         old_rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(old_record))}
         for entry in source.infolist():
             name = re.sub(f"^{re.escape(base_info.name)}/", f"{DIST_INFO}/", entry.filename)
-            if name in files or name == f"{DIST_INFO}/RECORD":
+            # Upstream's wheels for some machines list folders, too, which have no row in RECORD.
+            if entry.is_dir() or name in files or name == f"{DIST_INFO}/RECORD":
                 continue
             out.copy_entry(source, entry, name)
             rows.append((name, *old_rows[entry.filename]))

@@ -168,7 +168,7 @@ def _function(nodes: list[fx.Node], make: Make) -> tuple[Any, list[fx.Node], lis
     for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     given = [node for node in nodes if any(user not in members for user in node.users)]
-    graph.output(tuple(copies[node] for node in given))
+    graph.output(copies[given[0]] if len(given) == 1 else tuple(copies[node] for node in given))
     run = make(graph)
     group = torch._C._NPUFusedGroup(lambda *tensors: run(list(tensors)))
     return group, list(inputs), given

@@ -5,7 +5,6 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/npu/NPUEvent.h>
-#include <c10/npu/NPUGraphsC10Utils.h>
 #include <c10/npu/NPUGuard.h>
 #include <c10/npu/impl/Interrupt.h>
 
@@ -64,10 +63,6 @@ bool NPUGuardImpl::queryEvent(void* event) const { return event == nullptr || ev
 void NPUGuardImpl::synchronizeStream(const Stream& stream) const {
   const InterruptScope scope;
   NPUStream(stream).synchronize();
-}
-
-bool NPUGuardImpl::isStreamCapturing(const Stream& stream) const {
-  return capture_status(NPUStream(stream)) != CaptureStatus::None;
 }
 
 void NPUGuardImpl::synchronizeEvent(void* event) const {

@@ -38,7 +38,6 @@ struct C10_NPU_API NPUGuardImpl final : public c10::impl::DeviceGuardImplInterfa
   void* getStreamNativeHandle(const Stream stream) const override { return NPUStream(stream).stream(); }
   bool queryStream(const Stream& stream) const override { return NPUStream(stream).query(); }
   void synchronizeStream(const Stream& stream) const override;
-  bool isStreamCapturing(const Stream& stream) const override;
   void synchronizeDevice(DeviceIndex device) const override;
   void recordDataPtrOnStream(const DataPtr& data_ptr, const Stream& stream) const override;
 

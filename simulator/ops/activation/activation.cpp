@@ -4,6 +4,10 @@
 #include "ops/tiny.h"
 
 #include <ATen/CPUFunctions.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
 
 namespace acl_sim {
 namespace {
@@ -26,9 +30,67 @@ const DtypeSet kFloatAndComplex = kFloatTypes | dtype_bit(ACL_COMPLEX64) | dtype
     CALL;                                                      \
   })
 
+// Calls visit(first element, how many, the exponentials of x) for blocks that fit a cache. With w = exp(x) mish needs
+// one exponential: tanh(log(1 + w)) = n / (n + 2), n = w * (w + 2).
+template <class Visit>
+void with_exponentials(const Tensor& x, const Visit& visit) {
+  constexpr int64_t kBlock = 1 << 12;
+  const float* in = x.const_data_ptr<float>();
+  at::parallel_for(0, x.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    std::array<float, kBlock> w;
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t n = std::min(kBlock, end - at);
+      for (int64_t i = 0; i < n; ++i) w[i] = std::min(in[at + i], 30.0F);  // from there on the result is x
+      Tensor block = at::from_blob(w.data(), {n}, at::kFloat);
+      at::cpu::exp_(block);
+      visit(at, n, w.data());
+    }
+  });
+}
+
+bool in_one_piece(const Tensor& x, const Tensor& y) {
+  return x.scalar_type() == at::kFloat && x.is_contiguous() && y.is_contiguous();
+}
+
+void mish(OpContext& c) {
+  const Tensor x = c.in_any(0);
+  Tensor y = out_for(c, x);
+  if (!in_one_piece(x, y)) {
+    at::cpu::mish_out(y, x);
+    return;
+  }
+  const float* in = x.const_data_ptr<float>();
+  float* out = y.mutable_data_ptr<float>();
+  with_exponentials(x, [&](int64_t at, int64_t count, const float* w) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      const float n = w[i] * (w[i] + 2);
+      out[at + i] = in[at + i] * (n / (n + 2));
+    }
+  });
+}
+
+void mish_grad(OpContext& c) {
+  const Tensor g = c.in_any(0), x = c.in_any(1);
+  Tensor y = out_for(c, g, x);
+  if (!in_one_piece(x, y) || !in_one_piece(g, y)) {
+    y.copy_(at::mish_backward(g, x));
+    return;
+  }
+  const float *in = x.const_data_ptr<float>(), *grad = g.const_data_ptr<float>();
+  float* out = y.mutable_data_ptr<float>();
+  with_exponentials(x, [&](int64_t at, int64_t count, const float* w) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      const float n = w[i] * (w[i] + 2), tanh = n / (n + 2), sigmoid = w[i] / (w[i] + 1);
+      out[at + i] = grad[at + i] * (tanh + in[at + i] * sigmoid * (1 - tanh * tanh));
+    }
+  });
+}
+
 ACTIVATION(Relu, kRealTypes, at::cpu::clamp_min_out(y, x, 0)).tiny(tiny::unary<tiny::Relu>);
 ACTIVATION(Swish, kFloatAndComplex, at::cpu::silu_out(y, x));
-ACTIVATION(Mish, kFloatTypes, at::cpu::mish_out(y, x));
+SIM_OP(Mish).inputs(1).dtypes(kFloatTypes).run(mish);
 ACTIVATION(HardSigmoid, kFloatTypes, at::cpu::hardsigmoid_out(y, x));
 ACTIVATION(HardSwish, kFloatTypes, at::cpu::hardswish_out(y, x));
 
@@ -46,9 +108,7 @@ SIM_OP(PRelu).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
 SIM_OP(HardSwishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
   c.set_out(0, at::hardswish_backward(c.in_any(0), c.in_any(1)));
 });
-SIM_OP(MishGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {
-  c.set_out(0, at::mish_backward(c.in_any(0), c.in_any(1)));
-});
+SIM_OP(MishGrad).inputs(2).dtypes(kFloatTypes).run(mish_grad);
 SIM_OP(LogSigmoid).inputs(1).dtypes(kFloatTypes).run([](OpContext& c) { c.set_out(0, at::log_sigmoid(c.in_any(0))); });
 // gradient, x
 SIM_OP(LogSigmoidGrad).inputs(2).dtypes(kFloatTypes).run([](OpContext& c) {

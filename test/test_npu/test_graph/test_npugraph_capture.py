@@ -206,10 +206,11 @@ class TestStreams(TestCase):
 
         def work():
             main = torch.npu.current_stream()
+            captures = torch.npu.is_current_stream_capturing()
             y = x @ x
             other.wait_stream(main)
             with torch.npu.stream(other):
-                self.assertTrue(torch.npu.is_current_stream_capturing())
+                self.assertEqual(torch.npu.is_current_stream_capturing(), captures)
                 z = (y + 1).sum(0)
                 z.record_stream(main)
             w = y * 2

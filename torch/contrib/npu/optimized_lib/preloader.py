@@ -1,5 +1,6 @@
 r"""Batches that are on the device before they are asked for."""
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,16 @@ class Ahead(NamedTuple):
     stream: Any
 
 
+@functools.cache
+def _stream_of(index: int):
+    return torch.npu.Stream(torch.device("npu", index))
+
+
+def _side_stream(device: torch.device):
+    # One for each device: memory that a loader has freed on it serves the next loader, which one of its own would not.
+    return _stream_of(torch.npu.current_device() if device.index is None else device.index)
+
+
 def _tensors_of(batch) -> list[torch.Tensor]:
     if type(batch) in (tuple, list) and all(isinstance(part, torch.Tensor) for part in batch):
         return list(batch)
@@ -28,7 +39,7 @@ def _bytes_of(batch) -> int:
 class PreLoader:
     r"""Iterate over a loader's batches with the next one's copy to the device already under way.
 
-    Copies run on a stream of their own while the model computes. Iterating again begins the loader anew.
+    Copies run on a stream beside the model's, one for all loaders of a device. Iterating again begins the loader anew.
 
     Args:
         loader (iterable): yields batches: tensors, or tuples, lists and dicts that hold some; pinned memory helps
@@ -42,7 +53,7 @@ class PreLoader:
     def __init__(self, loader, device="npu", mean=None, std=None):
         self.loader = loader
         self.device = torch.device(device)
-        self.stream = torch.npu.Stream(self.device) if self.device.type == "npu" else None
+        self.stream = _side_stream(self.device) if self.device.type == "npu" else None
         self.mean, self.std = (
             None if v is None else torch.tensor(v, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
             for v in (mean, std)

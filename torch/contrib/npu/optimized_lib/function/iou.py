@@ -6,6 +6,8 @@ import torch
 
 from .anchor_generator import box_dtype_check
 
+_PER_TURN = 4 / math.pi**2
+
 
 def npu_iou(boxes1, boxes2, mode="ptiou", is_normalized=False, normalized_scale=100.0) -> torch.Tensor:
     """Return the intersection over union of each of ``boxes1`` with each of ``boxes2``, of shape (n, m).
@@ -58,32 +60,71 @@ def _pairs(name, boxes1, boxes2, is_cross, mode):
     return box_dtype_check(boxes1), box_dtype_check(boxes2)
 
 
-def _distance_iou(boxes1, boxes2, trans):
-    # Both tensors at once, and both directions: rows of a tensor (2, 2, n). Returned besides: IoU, and all sizes.
-    first, second = torch.stack((boxes1, boxes2)).view(2, 2, 2, -1).unbind(1)
-    if trans:
-        centre, size = first, second
-        low = torch.sub(centre, size, alpha=0.5)
-        high = low + size
-    else:
-        low, high = first, second
-        size = high - low
-        centre = torch.add(low, size, alpha=0.5)
-    (low1, low2), (high1, high2), (centre1, centre2) = low.unbind(0), high.unbind(0), centre.unbind(0)
-    wide, tall = (torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0).unbind(0)
-    inner = wide * tall
-    width, height = size.unbind(1)
-    hull = torch.maximum(high1, high2) - torch.minimum(low1, low2)
-    # What keeps 0 / 0 away is far below a pixel, and not 0 in float16.
-    least = _least(boxes1)
-    iou = inner / ((width * height).sum(0) - inner + least)
-    squares = torch.stack((centre2 - centre1, hull)).square().sum(1)
-    apart, diagonal = squares.unbind(0)
-    return iou - apart / (diagonal + least), iou, width, height
+class _Overlap(torch.autograd.Function):
+    # IoU less penalties. Both boxes and both directions are rows of tensors (2, 2, n), and the gradient is written out:
+    # a third of the operators that autograd would run. Where sides coincide, one of the boxes gets all of it.
 
+    @staticmethod
+    def forward(ctx, boxes1, boxes2, trans, complete):
+        # What keeps 0 / 0 away is far below a pixel, and not 0 in float16.
+        least = 1e-9 if boxes1.dtype == torch.float32 else 6e-8
+        first, second = torch.stack((boxes1[:2], boxes2[:2])), torch.stack((boxes1[2:], boxes2[2:]))
+        if trans:
+            size, low = second, torch.sub(first, second, alpha=0.5)
+            high = low + size
+            gap = first[1] - first[0]
+        else:
+            low, high, size = first, second, second - first
+            gap = (low[1] + high[1] - low[0] - high[0]) / 2
+        inside = (torch.minimum(high[0], high[1]) - torch.maximum(low[0], low[1])).clamp_(min=0)
+        inner = inside[0] * inside[1]
+        union = (size[:, 0] * size[:, 1]).sum(0).sub_(inner).add_(least)
+        iou = inner / union
+        hull = torch.maximum(high[0], high[1]) - torch.minimum(low[0], low[1])
+        diagonal = hull.square().sum(0).add_(least)
+        penalty = gap.square().sum(0).div_(diagonal)
+        y = iou - penalty
+        turn = weight = None
+        if complete:
+            angle = torch.atan(size[:, 0] / (size[:, 1] + least))
+            turn = angle[1] - angle[0]
+            v = turn.square().mul_(_PER_TURN)
+            weight = v / (v - iou).add_(1).add_(least)  # both at once are 1, and boxes that agree 0 / 0
+            y.addcmul_(weight, v, value=-1)
+        ctx.trans = trans
+        ctx.save_for_backward(low, high, size, gap, inside, union, iou, hull, diagonal, penalty, turn, weight)
+        return y[None]
 
-def _least(boxes) -> float:
-    return 1e-9 if boxes.dtype == torch.float32 else 6e-8
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        low, high, size, gap, inside, union, iou, hull, diagonal, penalty, turn, weight = ctx.saved_tensors
+        grad = grad[0]
+        by_inner, by_distance = grad / union, grad / diagonal
+        by_area = (by_inner * iou).neg_()
+        by_inside = (inside.flip(0) * (by_inner - by_area)).mul_(inside > 0)
+        by_hull = hull * (by_distance * penalty).mul_(2)
+        by_gap = gap * by_distance.mul_(-2)
+        # The nearer side bounds what is shared, the farther one the box around both.
+        nearer, below = high[0] < high[1], low[0] < low[1]
+        by_high = torch.stack((torch.where(nearer, by_inside, by_hull), torch.where(nearer, by_hull, by_inside)))
+        by_low = torch.stack((torch.where(below, by_hull, by_inside), torch.where(below, by_inside, by_hull))).neg_()
+        by_size = size.flip(1) * by_area
+        if turn is not None:
+            spin = (grad * weight).mul_(turn).mul_(-2 * _PER_TURN) / size.square().sum(1)
+            spin[0].neg_()
+            by_size[:, 0].addcmul_(size[:, 1], spin)
+            by_size[:, 1].addcmul_(size[:, 0], spin, value=-1)
+        if ctx.trans:
+            by_first, by_second = by_high + by_low, by_size.add_(by_high - by_low, alpha=0.5)
+            by_first[0].sub_(by_gap)
+            by_first[1].add_(by_gap)
+        else:
+            by_first, by_second = by_low - by_size, by_high + by_size
+            for part in (by_first, by_second):
+                part[0].sub_(by_gap, alpha=0.5)
+                part[1].add_(by_gap, alpha=0.5)
+        return torch.cat((by_first[0], by_second[0])), torch.cat((by_first[1], by_second[1])), None, None
 
 
 def npu_diou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor:
@@ -100,7 +141,7 @@ def npu_diou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor
         NotImplementedError: for what is said to have one value only.
     """
     boxes1, boxes2 = _pairs("npu_diou", boxes1, boxes2, is_cross, mode)
-    return _distance_iou(boxes1, boxes2, trans)[0][None]
+    return _Overlap.apply(boxes1, boxes2, trans, False)
 
 
 def npu_ciou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor:
@@ -111,9 +152,4 @@ def npu_ciou(boxes1, boxes2, trans=True, is_cross=False, mode=0) -> torch.Tensor
     Arguments and errors are those of :func:`npu_diou`.
     """
     boxes1, boxes2 = _pairs("npu_ciou", boxes1, boxes2, is_cross, mode)
-    distance_iou, iou, width, height = _distance_iou(boxes1, boxes2, trans)
-    first, second = torch.atan(width / (height + _least(boxes1))).unbind(0)
-    v = (second - first).square() * (4 / math.pi**2)
-    with torch.no_grad():
-        weight = v / (v - iou).add_(1).add_(_least(boxes1))  # both at once are 1, and boxes that agree 0 / 0
-    return torch.addcmul(distance_iou, weight, v, value=-1)[None]
+    return _Overlap.apply(boxes1, boxes2, trans, True)

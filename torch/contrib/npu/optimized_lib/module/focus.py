@@ -43,23 +43,11 @@ class Conv(torch.nn.Module):
 
 
 class Focus(torch.nn.Module):
-    """:func:`fast_slice`, then :class:`Conv`, whose arguments it takes; ``c1`` counts the channels of the image.
-
-    Without groups, both are one convolution of the image itself, of twice the window, stride and padding.
-    """
+    """:func:`fast_slice`, then :class:`Conv`, whose arguments it takes; ``c1`` counts the channels of the image."""
 
     def __init__(self, c1, c2, k=1, s=1, p=None, g=1, act=True):
         super().__init__()
         self.conv = Conv(c1 * 4, c2, k, s, p, g, act)
 
     def forward(self, x):
-        conv = self.conv.conv
-        if conv.groups != 1 or conv._forward_hooks or conv._forward_pre_hooks:
-            return self.conv(fast_slice(x))
-        out, _, high, wide = conv.weight.shape
-        # Channels of the slices are column, row, channel of the image; they become places of a larger window.
-        window = conv.weight.view(out, 2, 2, -1, high, wide).permute(0, 3, 4, 2, 5, 1)
-        window = window.reshape(out, -1, 2 * high, 2 * wide)
-        doubled = [[2 * n for n in pair] for pair in (conv.stride, conv.padding)]
-        y = torch.nn.functional.conv2d(x, window, conv.bias, *doubled)
-        return self.conv.act(self.conv.bn(y))
+        return self.conv(fast_slice(x))

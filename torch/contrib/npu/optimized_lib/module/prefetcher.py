@@ -8,7 +8,7 @@ class Prefetcher:
 
     Args:
         loader: yields pairs.
-        stream: the stream for the copies; default a new one.
+        stream: the stream for the copies; default one for all loaders of the device.
     """
 
     def __init__(self, loader, stream=None):
