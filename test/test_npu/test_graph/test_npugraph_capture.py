@@ -364,7 +364,7 @@ class TestRandom(TestCase):
                 torch.randn(64, device=DEVICE, generator=generator, dtype=torch.float16),
                 torch.randint(1000, (64,), device=DEVICE, generator=generator),
                 torch.randperm(50, device=DEVICE, generator=generator),
-                torch.bernoulli(half, generator=generator),
+                x.bernoulli_(0.5, generator=generator).clone(),
                 torch.multinomial(half, 5, replacement=True, generator=generator),
                 x.uniform_(-1, 1, generator=generator).clone(),
                 x.normal_(2, 3, generator=generator).clone(),
