@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The porting guide's two tables of ShuffleNet V2's optimisation, measured: forward pass and whole training step.
 
-    python examples/shufflenet/study.py [--batch-size 16] [--size 96] [--rounds 5] [--markdown]
+    python examples/shufflenet/study.py [--batch-size 16] [--size 96] [--rounds 5] [--markdown] [--cpu-time]
 
 All forms of the channel shuffle begin with the same weights and give the same losses; they take turns, and the best
-of the rounds counts. --cpu-time holds on a busy machine, too. What the guide changed inside of the framework (formats of concat, weights and gradients) shows
+of the rounds counts. What the guide changed inside of the framework (formats of concat, weights and gradients) shows
 here as the number of conversions that a step runs. Times are those of the device at hand, usually the simulated one.
 """
 
