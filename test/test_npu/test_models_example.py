@@ -67,7 +67,7 @@ class TestModels(TestCase):
     @unittest.skipUnless(SLOW, "NPU_SLOW_TESTS=1: minutes")
     @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}: pip install -r examples/models/requirements.txt")
     def test_networks_learn_real_data(self):
-        rows = json.loads(run("learn.py", "--json", timeout=1800, status=None).splitlines()[-1])
+        rows = json.loads(run("learn.py", "--json", timeout=3600, status=None).splitlines()[-1])
         self.assertEqual(len(rows), 6)
         for row in rows:
             with self.subTest(row["network"]):

@@ -1,5 +1,14 @@
-"""torch.contrib.npu.optimized_lib on npu and cpu."""
+"""torch.contrib.npu.optimized_lib on npu and cpu, and the example that is built on it, ShuffleNet's forms."""
 
+import importlib.util
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "shufflenet"))
+
+import forms
+import network
 from common_utils import TestCase, run_tests
 
 import torch
@@ -94,6 +103,39 @@ class TestOptimizedLib(TestCase):
         self.assertEqual(plain.next(), (None, None))
         on_cpu = list(PreLoader(loader, "cpu"))
         self.assertEqual(torch.cat([b[0] for b in on_cpu]), data.tensors[0])
+
+
+class TestShuffleNet(TestCase):
+    def test_forms_compute_the_same(self):
+        torch.manual_seed(0)
+        state = network.ShuffleNetV2(forms.ByViews, 5, (8, 16, 32, 48, 24), (2, 2, 1)).state_dict()
+        x, y = torch.randn(3, 3, 64, 64), torch.tensor([0, 4, 2])
+        found = {}
+        for name, form, device in (
+            ("plain", forms.ByViews, "cpu"),
+            ("at every call", forms.ByIndexAtEveryCall, "npu"),
+            *((name, form, "npu") for name, form in forms.FORMS.items()),
+        ):
+            net = network.ShuffleNetV2(form, 5, (8, 16, 32, 48, 24), (2, 2, 1))
+            net.load_state_dict(state)
+            net.to(device)
+            loss = torch.nn.functional.cross_entropy(net(x.to(device)), y.to(device))
+            loss.backward()
+            found[name] = [loss.detach(), net.conv1[0].weight.grad, net.stage3[1].branch2[0].weight.grad]
+        for name, values in found.items():
+            with self.subTest(name):
+                self.assertEqual(values, found["plain"], prec=1e-4)
+
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
+    def test_torchvisions_weights_fit(self):
+        from torchvision.models import shufflenet_v2_x1_0
+
+        torch.manual_seed(0)
+        theirs, own = shufflenet_v2_x1_0().eval(), network.ShuffleNetV2().eval()
+        own.load_state_dict(theirs.state_dict())
+        x = torch.randn(1, 3, 64, 64)
+        with torch.no_grad():
+            self.assertEqual(own.npu()(x.npu()), theirs(x), prec=1e-4)
 
 
 if __name__ == "__main__":
