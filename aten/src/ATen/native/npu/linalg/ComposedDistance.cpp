@@ -1,7 +1,6 @@
 // Distances between rows, by differences of all pairs.
 
 #include <ATen/ATen.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
 #include <ATen/native/npu/frame/registration/AtenOp.h>
 
@@ -46,12 +45,8 @@ std::vector<Tensor> composed_cdist_forward(const AtenArguments& a) {
 
 std::vector<Tensor> composed_cdist_backward(const AtenArguments& a) {
   const Tensor &x1 = a.tensor("x1"), &x2 = a.tensor("x2");
+  if (x1.numel() == 0 || x2.numel() == 0) return {at::zeros_like(x1)};
   // Of all batches, as upstream announces it: autograd adds up what was broadcast.
-  if (x1.numel() == 0 || x2.numel() == 0) {
-    std::vector<int64_t> sizes = at::infer_size(x1.sizes().slice(0, x1.dim() - 2), x2.sizes().slice(0, x2.dim() - 2));
-    sizes.insert(sizes.end(), {x1.size(-2), x1.size(-1)});
-    return {at::zeros(sizes, x1.options())};
-  }
   return {norm_backward(a.tensor("grad"), differences(x1, x2), a.tensor("cdist"), a["p"].toDouble()).sum(-2)};
 }
 
