@@ -25,7 +25,9 @@ import torch
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 SAMPLES = 1000 if SLOW else 2
 SHARE = 1.0 if SLOW else 0.15
-REFUSALS = re.compile(r"being captured into a graph|while a stream is being captured|cannot be captured|graph under capture")
+REFUSALS = re.compile(
+    "being captured into a graph|while a stream is being captured|cannot be captured|graph under capture"
+)
 
 
 def tensors(value):
