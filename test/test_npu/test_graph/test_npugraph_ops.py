@@ -56,6 +56,7 @@ def same(a, b):
     if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device):
         return False
     bits = [t.detach().resolve_conj().resolve_neg().cpu() for t in (a, b)]
+    bits = [torch.view_as_real(t) if t.is_complex() else t for t in bits]
     return torch.equal(*bits) or torch.allclose(*bits, rtol=0, atol=0, equal_nan=True)
 
 
