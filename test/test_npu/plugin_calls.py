@@ -158,6 +158,20 @@ def tensors():
             getattr(npu, f"{kind}Storage")(4)
 
 
+def graphs():
+    x = torch.rand(4, device="npu")
+    graph = npu.NPUGraph()
+    with npu.graph(graph, npu.graph_pool_handle()):
+        x.add_(1)
+    graph.pool(), graph.replay()
+    with tempfile.TemporaryDirectory() as folder:
+        graph.debug_dump(f"{folder}/graph.json")
+    graph.reset()
+    with npu.stream(npu.Stream()):
+        graph.capture_begin(), graph.capture_end()
+    npu.make_graphed_callables(torch.nn.Linear(4, 4).npu(), (x,))(x)
+
+
 def devices():
     npu.init(), npu.is_initialized(), npu.is_available(), npu.device_count()
     npu.set_device(0), npu.current_device(), npu.synchronize()
@@ -457,6 +471,7 @@ SCENARIOS = (
     rewriting,
     tensors,
     devices,
+    graphs,
     deterministic,
     streams,
     memory,

@@ -281,6 +281,25 @@ class TestProcess(TestCase):
         """
         )
 
+    def test_collectives(self):
+        self.run_code("""
+            import os, tempfile, torch
+            import torch.distributed as dist
+            store = dist.FileStore(tempfile.mktemp(), 1)
+            dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+            x = torch.ones(4, device="npu")
+            dist.all_reduce(x)
+            try:
+                with torch.npu.graph(torch.npu.NPUGraph()):
+                    dist.all_reduce(x)
+                raise SystemExit("no error")
+            except RuntimeError as error:
+                assert "A collective of hccl" in str(error), error
+            dist.all_reduce(x)
+            assert x.tolist() == [1.0] * 4
+            dist.destroy_process_group()
+        """)
+
     def test_task_queue(self):
         """Through the queue's thread, as on a card by default."""
         self.run_code(

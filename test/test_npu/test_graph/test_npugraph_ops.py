@@ -25,7 +25,9 @@ import torch
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 SAMPLES = 1000 if SLOW else 2
 SHARE = 1.0 if SLOW else 0.15
-REFUSALS = re.compile(r"being captured into a graph|while a stream is being captured|cannot be captured|graph under capture")
+REFUSALS = re.compile(
+    "being captured into a graph|while a stream is being captured|cannot be captured|graph under capture"
+)
 
 
 def tensors(value):
@@ -54,6 +56,7 @@ def same(a, b):
     if (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device):
         return False
     bits = [t.detach().resolve_conj().resolve_neg().cpu() for t in (a, b)]
+    bits = [torch.view_as_real(t) if t.is_complex() else t for t in bits]
     return torch.equal(*bits) or torch.allclose(*bits, rtol=0, atol=0, equal_nan=True)
 
 
