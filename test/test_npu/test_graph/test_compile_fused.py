@@ -15,6 +15,7 @@ SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 
 
 def launched() -> int:
+    torch.npu.synchronize()
     return torch._C._npu_simulatorCounters(0)["ops_launched"]
 
 
