@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares torch.npu's graph mode with eager mode on npu:0: steps of a network of 30 layers of small operators.
 
-Each layer is a linear map, a scale and a shift, a gate and a residual. Both modes take turns in one process; the best of
-N counts. Exit status 0 says that the figures are valid, whether or not they meet the targets; 3 that other processes
+Each layer is a linear map, a scale and a shift, a gate and a residual. Both modes take turns in one process; the best
+of N counts. Exit status 0 says that the figures are valid, whether or not they meet the targets; 3 that other processes
 were in the way.
 """
 

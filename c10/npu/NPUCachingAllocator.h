@@ -56,8 +56,8 @@ class C10_NPU_API NPUAllocator : public DeviceAllocator {
   virtual void* getBaseAllocation(void* ptr, size_t* size) = 0;
   // The device whose memory ptr points into; nullopt for memory that is not this allocator's.
   virtual std::optional<DeviceIndex> getDeviceOf(const void* ptr) = 0;
-  // Whether the address lies in memory that is known to be free: handed out to nobody, waited for by no stream. Does not
-  // wait for another thread that allocates: false then.
+  // Whether the address lies in memory that is known to be free: handed out to nobody, waited for by no stream. Does
+  // not wait for another thread that allocates: false then.
   virtual bool isFree(DeviceIndex /*device*/, const void* /*ptr*/) { return false; }
   // Of one pool, or with kPublicPool of everything.
   virtual SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) = 0;

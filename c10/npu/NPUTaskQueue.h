@@ -49,7 +49,8 @@ C10_NPU_API extern std::atomic<int> devices_with_error;
 // Note [Gathered commands]
 // Graph mode (ATen/native/npu/frame/graph) keeps operators back in order to send fewer of them. Whatever else reaches a
 // stream, and whatever waits or asks for one, first has them sent: LaunchScope and drain_task_queue see to it. So the
-// device gets everything in the order of the calls, whoever gathers. While nobody does, that costs one look at a number.
+// device gets everything in the order of the calls, whoever gathers. While nobody does, that costs one look at a
+// number.
 C10_NPU_API extern std::atomic<int> gatherers;
 // Called for it while there are gatherers; returns at once on a thread that is sending what was gathered.
 using LaunchGathered = void (*)();
@@ -62,11 +63,10 @@ class C10_NPU_API LaunchScope {
   explicit LaunchScope(const NPUStream& stream) {
     const auto& thread = thread_device;
     const DeviceIndex device = stream.device_index();
-    if (C10_UNLIKELY(thread.current != device || thread.active != device ||
-                     !direct_launches.load(std::memory_order_relaxed) || closed.load(std::memory_order_relaxed) ||
-                     impl::exiting.load(std::memory_order_relaxed) ||
-                     devices_with_error.load(std::memory_order_relaxed) > 0 ||
-                     gatherers.load(std::memory_order_relaxed) > 0)) {
+    if (C10_UNLIKELY(
+            thread.current != device || thread.active != device || !direct_launches.load(std::memory_order_relaxed) ||
+            closed.load(std::memory_order_relaxed) || impl::exiting.load(std::memory_order_relaxed) ||
+            devices_with_error.load(std::memory_order_relaxed) > 0 || gatherers.load(std::memory_order_relaxed) > 0)) {
       enter(device);
     }
   }

@@ -5,16 +5,17 @@ import os
 import unittest
 
 from fused_case import FusedCase, values
-from torch.npu import _compile_fusion
 from torch.nn import functional as F
 
 import torch
 from torch import nn
+from torch.npu import _compile_fusion
 
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 
 
 def launched() -> int:
+    torch.npu.synchronize()
     return torch._C._npu_simulatorCounters(0)["ops_launched"]
 
 

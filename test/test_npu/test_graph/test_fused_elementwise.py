@@ -4,9 +4,9 @@ import os
 import unittest
 
 from fused_case import FLOATS, FusedCase, values
+from torch.nn import functional as F
 
 import torch
-from torch.nn import functional as F
 
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 # One and many tiles, one and several threads, sizes with remainders of vector loops.
@@ -100,12 +100,7 @@ class FusedElementwiseTest(FusedCase):
                     message = f"{name} of {dtype} {size}"
                     with self.subTest(message):
                         # A second step, so that it is a chain.
-                        self.check(
-                            lambda x, y, f=function: f(x, y).neg() if name != "equal" else f(x, y),
-                            x,
-                            y,
-                            message=message,
-                        )
+                        self.check(lambda x, y, f=function: f(x, y) * 1, x, y, message=message)
 
     def test_a_chain_rounds_after_each_operator(self):
         def chain(x, y, z):
@@ -181,8 +176,10 @@ class FusedElementwiseTest(FusedCase):
         group = group_of(lambda x: ((x + 1) * 2 - 3).relu() / 4)
         x = values(100)
         group(x)
+        torch.npu.synchronize()
         before = torch._C._npu_simulatorCounters(0)["ops_launched"]
         group(x)
+        torch.npu.synchronize()
         self.assertEqual(torch._C._npu_simulatorCounters(0)["ops_launched"] - before, 1)
 
 

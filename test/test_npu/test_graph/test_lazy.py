@@ -12,10 +12,10 @@ from pathlib import Path
 from fused_case import FusedCase, values
 from torch.nn import functional as F
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils import _pytree as pytree
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 SAMPLE_OF_OPERATORS = 25

@@ -13,11 +13,13 @@ namespace at::native::npu::graph {
 
 namespace {
 
-// Memory that commands of a list read or write, and whether what is in it is needed behind the command looked at.
+// Memory that commands of a list read or write, and until when what is in it at the command looked at is needed: 0:
+// nobody reads it, n + 1: command n reads it last, kAlways: somebody has it in the end.
+constexpr size_t kAlways = SIZE_MAX;
 struct Region {
   const char* begin;
   const char* end;
-  bool needed;
+  size_t last_use;
 };
 
 // The regions of a list. Most operands are the same memory as another or apart from all others; the few that overlap
@@ -30,7 +32,7 @@ class Regions {
     if (memory.data == nullptr || memory.bytes == 0) return;
     const auto* begin = static_cast<const char*>(memory.data);
     const auto [found, fresh] = numbers_.emplace(key(memory), list_.size());
-    if (fresh) list_.push_back({begin, begin + memory.bytes, true});
+    if (fresh) list_.push_back({begin, begin + memory.bytes, kAlways});
   }
   // Once all are added.
   void finish() {
@@ -51,17 +53,38 @@ class Regions {
     for (size_t k = 1; k < order_.size(); ++k) {
       if (list_[order_[k]].begin < list_[order_[k - 1]].end) overlaps_[order_[k]] = overlaps_[order_[k - 1]] = true;
     }
-    for (Region& region : list_) region.needed = !c10::npu::NPUCachingAllocator::get()->isFree(device_, region.begin);
+    for (Region& region : list_) {
+      const bool free = c10::npu::NPUCachingAllocator::get()->isFree(device_, region.begin);
+      region.last_use = free ? 0 : kAlways;
+    }
   }
-  bool is_needed(const Memory& memory) const {
-    if (memory.data == nullptr || memory.bytes == 0) return false;
+  size_t last_use(const Memory& memory) const {
+    if (memory.data == nullptr || memory.bytes == 0) return 0;
     const size_t i = numbers_.find(key(memory))->second;
-    if (!overlaps_[i]) return list_[i].needed;
-    return std::any_of(list_.begin(), list_.end(), [&](const Region& r) { return r.needed && meet(r, list_[i]); });
+    if (!overlaps_[i]) return list_[i].last_use;
+    size_t last = 0;
+    for (const Region& r : list_) {
+      if (meet(r, list_[i])) last = std::max(last, r.last_use);
+    }
+    return last;
   }
-  void read(const Memory& memory) { set(memory, true); }
+  // From the last command to the first.
+  void read(const Memory& memory, size_t command) {
+    if (memory.data == nullptr || memory.bytes == 0) return;
+    Region& region = list_[numbers_.find(key(memory))->second];
+    if (region.last_use == 0) region.last_use = command + 1;
+  }
   // What was there before is needed by nobody, unless a part of it is.
-  void overwrite(const Memory& memory) { set(memory, false); }
+  void overwrite(const Memory& memory) {
+    if (memory.data == nullptr || memory.bytes == 0) return;
+    const size_t i = numbers_.find(key(memory))->second;
+    list_[i].last_use = 0;
+    if (!overlaps_[i]) return;
+    // Those that lie within it are overwritten, too; of those that reach further a part may be needed still.
+    for (Region& r : list_) {
+      if (r.begin >= list_[i].begin && r.end <= list_[i].end) r.last_use = 0;
+    }
+  }
 
  private:
   struct Hash {
@@ -71,17 +94,6 @@ class Regions {
   };
   static std::pair<const void*, size_t> key(const Memory& memory) { return {memory.data, memory.bytes}; }
   static bool meet(const Region& a, const Region& b) { return a.begin < b.end && b.begin < a.end; }
-
-  void set(const Memory& memory, bool needed) {
-    if (memory.data == nullptr || memory.bytes == 0) return;
-    const size_t i = numbers_.find(key(memory))->second;
-    list_[i].needed = needed;
-    if (needed || !overlaps_[i]) return;
-    // Those that lie within it are overwritten, too; of those that reach further a part may be needed still.
-    for (Region& r : list_) {
-      if (r.begin >= list_[i].begin && r.end <= list_[i].end) r.needed = false;
-    }
-  }
 
   DeviceIndex device_;
   std::vector<Region> list_;
@@ -141,13 +153,13 @@ void LazyGraph::find_needed(std::vector<Node>& nodes) {
   regions.finish();
   for (size_t n = nodes.size(); n-- > 0;) {
     Node& node = nodes[n];
-    node.needs.assign(node.info->outputs.size(), false);
+    node.last_use.assign(node.info->outputs.size(), 0);
     bool any = !node.info->pure;  // of the others it is not known that they do nothing else
     const size_t inputs = node.info->inputs.size();
-    for (size_t i = 0; i < node.needs.size(); ++i) {
+    for (size_t i = 0; i < node.last_use.size(); ++i) {
       if (node.info->outputs[i].absent) continue;
-      node.needs[i] = regions.is_needed(node.view.operands[inputs + i]);
-      any = any || node.needs[i];
+      node.last_use[i] = regions.last_use(node.view.operands[inputs + i]);
+      any = any || node.last_use[i] != 0;
     }
     node.needed = any;
     if (!any) continue;
@@ -158,9 +170,9 @@ void LazyGraph::find_needed(std::vector<Node>& nodes) {
           if (node.info->pure) regions.overwrite(m);
         });
     each(
-        node, [&](const Memory& m) { regions.read(m); },
+        node, [&](const Memory& m) { regions.read(m, n); },
         [&](size_t, const Memory& m) {
-          if (!node.info->pure) regions.read(m);
+          if (!node.info->pure) regions.read(m, n);
         });
   }
 }
@@ -184,12 +196,14 @@ void LazyGraph::launch(std::vector<Node>& nodes, std::string* text) {
       guarded([&] { send_command(std::move(members[0]->command)); });
     } else if (members.size() > 1) {
       guarded([&] {
+        // What is read within the row only is not written.
+        const auto end = static_cast<size_t>(members.back() - nodes.data()) + 1;
         const FusedCommand fused = row.finish([&](const Memory& memory) {
           // The last of the row that writes it.
           for (size_t k = members.size(); k-- > 0;) {
             const Node& node = *members[k];
             const Memory& out = node.view.operands[node.info->inputs.size()];
-            if (out.data == memory.data) return static_cast<bool>(node.needs[0]);
+            if (out.data == memory.data) return node.last_use[0] > end;
           }
           return true;
         });

@@ -52,7 +52,7 @@ class LazyGraph final : public Gatherer {
     Command view;
     const CommandInfo* info;
     bool needed = true;
-    c10::SmallVector<bool, 2> needs;  // of each output
+    c10::SmallVector<size_t, 2> last_use;  // of each output, see Region
   };
 
   void send_all(std::unique_lock<std::mutex>& lock);
