@@ -11,7 +11,7 @@ import importlib
 from _common import Machine, Targets, add_arguments, describe_machine, require_npu
 
 # The name of each part, and the file whose run(targets, rounds) it is.
-PARTS = {"npugraph": "graph_replay"}
+PARTS = {"npugraph": "graph_replay", "lazy": "graph_lazy"}
 
 
 def main() -> None:

@@ -1,15 +1,12 @@
-#!/usr/bin/env python3
-"""Compares torch.npu's graph mode with eager mode on npu:0: steps of a network of 30 layers of small operators.
+"""A part of graph.py: torch.npu's graph mode against eager mode, in steps of a network of 30 layers of small operators.
 
 Each layer is a linear map, a scale and a shift, a gate and a residual. Both modes take turns in one process; the best
-of N counts. Exit status 0 says that the figures are valid, whether or not they meet the targets; 3 that other processes
-were in the way.
+of N counts.
 """
 
-import argparse
 from collections.abc import Callable
 
-from _common import Machine, Targets, add_arguments, best_of, describe_machine, require_npu
+from _common import Targets, best_of
 
 import torch
 from torch import Tensor, nn
@@ -74,25 +71,9 @@ CASES = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_arguments(parser)
-    parser.add_argument("--rounds", type=int, default=20, help="turns of each that count (default: %(default)s)")
-    args = parser.parse_args()
-    require_npu()
-    targets = Targets()
-    with Machine(args) as machine:
-        print(describe_machine(), flush=True)
-        for name, (batch, width, linear, make) in CASES.items():
-            step = make(network(width, linear), torch.randn(batch, width).to("npu:0"))
-            best = best_of({"eager": step, "graph": lazily(step)}, args.rounds, warm_up=3)
-            print(
-                f"{name:26} eager {best['eager'] * 1e3:8.3f} ms  graph mode {best['graph'] * 1e3:8.3f} ms", flush=True
-            )
-            targets.at_most(f"graph mode / eager, {name}", best["graph"] / best["eager"], MOST)
-    print(f"other processes used {machine.foreign:.2f} cores")
-    targets.show()
-
-
-if __name__ == "__main__":
-    main()
+def run(targets: Targets, rounds: int) -> None:
+    for name, (batch, width, linear, make) in CASES.items():
+        step = make(network(width, linear), torch.randn(batch, width).to("npu:0"))
+        best = best_of({"eager": step, "graph": lazily(step)}, 2 * rounds, warm_up=3)
+        print(f"{name:26} eager {best['eager'] * 1e3:8.3f} ms  graph mode {best['graph'] * 1e3:8.3f} ms", flush=True)
+        targets.at_most(f"graph mode / eager, {name}", best["graph"] / best["eager"], MOST)
