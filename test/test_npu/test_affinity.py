@@ -190,5 +190,16 @@ class TestColorJitter(TestCase):
                 lib.FusedColorJitter(**bad)
 
 
+class TestNames(TestCase):
+    def test_a_submodule_does_not_take_the_name_of_its_function(self):
+        import importlib
+
+        from torch_npu.contrib import function
+
+        for name in ("roll", "matmul_transpose", "fuse_add_softmax_dropout"):
+            importlib.import_module(f"torch_npu.contrib.function.{name}")
+            self.assertTrue(callable(getattr(function, name)), name)
+
+
 if __name__ == "__main__":
     run_tests()

@@ -38,6 +38,10 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         alias = next(name for name in _ALIASES if f"{spec.name}.".startswith(f"{name}."))
         module = importlib.import_module(_ALIASES[alias] + spec.name.removeprefix(alias))
         spec.loader_state = module.__spec__
+        # What it has loaded is not loaded again, which would put a submodule where a function has its name (`roll`).
+        for name, loaded in list(sys.modules.items()):
+            if name.startswith(f"{module.__name__}."):
+                sys.modules.setdefault(spec.name + name.removeprefix(module.__name__), loaded)
         return module
 
     def exec_module(self, module):
