@@ -190,7 +190,7 @@ class TestColorJitter(TestCase):
                 lib.FusedColorJitter(**bad)
 
 
-class TestNames(TestCase):
+class TestSubmodules(TestCase):
     def test_a_submodule_does_not_take_the_name_of_its_function(self):
         import importlib
 
