@@ -128,23 +128,30 @@ double products(const CompiledOp& op) {
   return (weights > 0 ? weights : largest) * rows;             // a recurrent layer; attention
 }
 
+// Operands of such an operator are tensors of any sizes, which it treats one after another.
+bool takes_lists(const OpDef& op) { return op.max_inputs == kManyInputs && op.type != "FusedElementwise"; }
+
 // Note [Narrow operators]
-// To wake the other threads of a team takes as long as 16 million products, or as to move a quarter of a million
-// elements: what is no more than that one thread computes sooner, and leaves the other cores to the host and to whoever
-// else needs them. It depends on sizes alone, so that results do, too.
-bool is_narrow(const CompiledOp& op) {
+// To wake the other threads of a team takes as long as 16 million products, or as an element-wise operator on some
+// hundred thousand elements: what is no more than that one thread computes sooner, and leaves the other cores to the
+// host and to whoever else needs them. It depends on sizes alone, so that results do, too; and on the largest operand,
+// so that a fused operator has as many threads as each of its steps would have, and gives the same numbers.
+bool is_narrow(const CompiledOp& op, int64_t largest) {
   constexpr double kProducts = 16e6;
-  constexpr int64_t kElements = 262144;
+  constexpr int64_t kElements = 131072;
   if (op.def->costs_more) return false;
-  return op.def->cube ? products(op) <= kProducts : op.elements <= kElements;
+  if (op.def->cube) return products(op) <= kProducts;
+  return takes_lists(*op.def) ? op.elements <= 2 * kElements : largest <= kElements;
 }
 
 void decide_size(CompiledOp& op) {
   const auto limit = config().tiny_elements;
+  int64_t largest = 0;
   bool one_size = op.outputs.size() == 1 && !op.inputs.empty() && !op.outputs[0].absent;
   for (size_t i = 0; i < op.inputs.size() + op.outputs.size(); ++i) {
     const auto& operand = op.operand(i);
     op.elements += operand.elements;
+    largest = std::max(largest, operand.elements);
     if (i < op.inputs.size()) op.host_inputs |= operand.host && !operand.absent;
     one_size = one_size && !operand.absent && operand.elements == op.inputs[0].elements;
     const bool is_output = i == op.inputs.size();
@@ -155,7 +162,7 @@ void decide_size(CompiledOp& op) {
   }
   op.tiny = !takes_its_time(*op.def) && op.elements <= (op.def->cube ? std::min(limit, kTinyCube) : limit);
   op.modest = !takes_its_time(*op.def) && op.elements <= kModest * limit;
-  op.narrow = op.tiny || is_narrow(op);
+  op.narrow = op.tiny || is_narrow(op, largest);
   op.tiny_loop = op.tiny && one_size && op.def->tiny_fn && op.inputs.size() <= 4;
 }
 
