@@ -52,7 +52,7 @@ def find(name: str) -> Any:
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:length]))
+            found: Any = importlib.import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for part in parts[length:]:

@@ -112,6 +112,7 @@ def _function_of(part: _Part) -> Callable[..., Any]:
     def graphed(*arguments: Any) -> Any:
         # Parameters are inputs of the autograd node, so that they get their gradients.
         outputs = Graphed.apply(*pytree.arg_tree_leaves(*arguments), *part.parameters)
+        assert part.spec is not None  # the capture has set it
         return pytree.tree_unflatten(outputs, part.spec)
 
     return graphed
