@@ -13,6 +13,7 @@
 #include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 
@@ -311,10 +312,10 @@ class AtenKernel final : public c10::OperatorKernel {
       // What is announced empty and comes filled is read by nobody.
       const bool unread = c10::multiply_integers(spec.sizes) == 0 && t.numel() > 0;
       if (!unread && t.sizes() != IntArrayRef(spec.sizes)) return t.to(spec.dtype);
-      const bool as_announced = spec.strides.empty() ? t.is_contiguous() : t.strides() == IntArrayRef(spec.strides);
+      const DimVector strides = spec.strides.empty() ? c10::contiguous_strides(spec.sizes) : spec.strides;
+      const bool as_announced = t.strides() == IntArrayRef(strides);
       if (!unread && as_announced) return t.to(spec.dtype);
-      const Tensor result = spec.strides.empty() ? empty_npu(spec.sizes, spec.dtype, t.device())
-                                                 : empty_npu(spec.sizes, spec.strides, spec.dtype, t.device());
+      const Tensor result = empty_npu(spec.sizes, strides, spec.dtype, t.device());
       return unread ? result : result.copy_(t);
     };
     for (const c10::Argument& argument : schema.arguments()) {
