@@ -210,12 +210,6 @@ struct Abs : ForFloats {
     return std::abs(a);
   }
 };
-struct Sqrt : ForFloats {
-  template <class T>
-  static T apply(T a) {
-    return std::sqrt(a);
-  }
-};
 struct Relu : ForAll {
   template <class T>
   static T apply(T a) {

@@ -75,7 +75,7 @@ UNARY(Entr, special_entr, kFloatTypes);
 UNARY(LogNdtr, special_log_ndtr, kFloatTypes);
 UNARY(Erfcx, special_erfcx, kFloatTypes);
 UNARY(Frac, frac, kFloatTypes);
-UNARY(Sqrt, sqrt, kFloatAndComplex).tiny(tiny::unary<tiny::Sqrt>);
+UNARY(Sqrt, sqrt, kFloatAndComplex);  // ATen's is not exactly rounded everywhere: no loop of our own
 UNARY(Neg, neg, kNumericTypes).tiny(tiny::unary<tiny::Neg>);
 UNARY(Abs, abs, kNumericTypes).tiny(tiny::unary<tiny::Abs>);
 UNARY(Angle, angle, kComputeTypes);
