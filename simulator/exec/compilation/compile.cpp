@@ -1,6 +1,7 @@
 #include "exec/compilation/compile.h"
 
 #include "core/config.h"
+#include "exec/compilation/narrow.h"
 
 #include <algorithm>
 #include <cmath>
@@ -128,20 +129,21 @@ double products(const CompiledOp& op) {
   return (weights > 0 ? weights : largest) * rows;             // a recurrent layer; attention
 }
 
-// Operands of such an operator are tensors of any sizes, which it treats one after another.
-bool takes_lists(const OpDef& op) { return op.max_inputs == kManyInputs && op.type != "FusedElementwise"; }
-
 // Note [Narrow operators]
 // To wake the other threads of a team takes as long as 16 million products, or as an element-wise operator on some
 // hundred thousand elements: what is no more than that one thread computes sooner, and leaves the other cores to the
-// host and to whoever else needs them. It depends on sizes alone, so that results do, too; and on the largest operand,
-// so that a fused operator has as many threads as each of its steps would have, and gives the same numbers.
+// host and to whoever else needs them. It depends on sizes alone, so that results do, too; of element-wise operators on
+// the largest operand, so that the steps of a fused one are all narrow or none is (Note [Fused element-wise
+// operators]).
 bool is_narrow(const CompiledOp& op, int64_t largest) {
   constexpr double kProducts = 16e6;
-  constexpr int64_t kElements = 131072;
   if (op.def->costs_more) return false;
   if (op.def->cube) return products(op) <= kProducts;
-  return takes_lists(*op.def) ? op.elements <= 2 * kElements : largest <= kElements;
+  // It is many operators, and divides itself so that each rounds as it would alone.
+  if (op.def->type == "FusedElementwise") return false;
+  // Lists are of tensors of any sizes, one after another.
+  const bool lists = op.def->max_inputs == kManyInputs;
+  return lists ? op.elements <= 2 * kNarrowElements : largest <= kNarrowElements;
 }
 
 void decide_size(CompiledOp& op) {

@@ -1,6 +1,7 @@
 // The operator FusedElementwise: see Note [Fused element-wise operators].
 
 #include "core/config.h"
+#include "exec/compilation/narrow.h"
 #include "exec/definition/op.h"
 #include "ops/fused/tiles.h"
 #include "ops/nn_util.h"
@@ -212,7 +213,7 @@ class FusedRun {
 
   void run() {
     if (elements_ == 0) return;
-    at::parallel_for(0, elements_, at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
+    const auto part = [&](int64_t begin, int64_t end) {
       // Helpers of the team know nothing of the worker's modes.
       const c10::InferenceMode below_autograd;
       auto frame = plan_.take_frame();
@@ -223,7 +224,15 @@ class FusedRun {
       }
       for (int64_t at = begin; at < end; at += kTile) run_tile(*frame, at, std::min(kTile, end - at));
       plan_.keep_frame(std::move(frame));
-    });
+    };
+    if (elements_ > kNarrowElements) {
+      at::parallel_for(0, elements_, at::internal::GRAIN_SIZE, part);
+      return;
+    }
+    // One thread would compute each step from end to end: whole tiles have its lanes, whoever computes them.
+    const int64_t tiles = (elements_ + kTile - 1) / kTile;
+    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / kTile,
+                     [&](int64_t first, int64_t last) { part(first * kTile, std::min(elements_, last * kTile)); });
   }
 
  private:

@@ -7,7 +7,8 @@
 // only the chain itself needs is never in device memory. Each step is an operator of this device, run by its own
 // kernel on tensors of one tile, so that its result, every rounding included, is what it is alone:
 //   - work is divided among threads as ATen divides it for one operator, and tiles begin at multiples of kTile within a
-//     thread's part, so that an element meets the same lane of a vector loop;
+//     thread's part, so that an element meets the same lane of a vector loop; where one thread would compute the
+//     operator (Note [Narrow operators]), whole tiles are divided;
 //   - loops without tensors (loops.h) stand in for operators whose results are exactly rounded.
 // A program is a text, told by the host in the attribute `program`; items end with a semicolon:
 //   @2=4,8       input 2 broadcasts to these dims
