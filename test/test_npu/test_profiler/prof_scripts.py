@@ -77,7 +77,7 @@ class Shuffle(Clean):
     def step(self, number: int) -> None:
         super().step(number)
         image = torch.ones(16, 64, 32, 32, device="npu")
-        for _ in range(24):
+        for _ in range(48):
             image = image.view(16, 2, 32, 32, 32).transpose(1, 2).contiguous().view(16, 64, 32, 32)
 
 
@@ -88,7 +88,7 @@ class TrainedShuffle(Clean):
         super().step(number)
         image = torch.ones(16, 64, 32, 32, device="npu", requires_grad=True)
         y = image * 2
-        for _ in range(12):
+        for _ in range(40):
             y = y.view(16, 2, 32, 32, 32).transpose(1, 2).contiguous().view(16, 64, 32, 32)
         y.sum().backward()
 
