@@ -15,6 +15,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 LIMIT_CORES = 0.15
 STATUS_LOADED = 3
@@ -99,6 +103,19 @@ def describe_machine() -> str:
         f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads, "
         f"load {os.getloadavg()[0]:.2f}, torch {torch.__version__}, malloc {malloc or 'untuned'}"
     )
+
+
+def training_step(net: "torch.nn.Module", x: "torch.Tensor", optimizer: "torch.optim.Optimizer") -> Callable[[], None]:
+    """A step on the mean square of the network's output, the loss read on the host, so that its end is seen."""
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
 
 
 def best_of(

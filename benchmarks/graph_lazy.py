@@ -6,7 +6,7 @@ of N counts.
 
 from collections.abc import Callable
 
-from _common import Targets, best_of
+from _common import Targets, best_of, training_step
 
 import torch
 from torch import Tensor, nn
@@ -40,16 +40,7 @@ def inference(net: nn.Module, x: Tensor) -> Callable[[], None]:
 
 
 def training(net: nn.Module, x: Tensor) -> Callable[[], None]:
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        loss.item()
-
-    return step
+    return training_step(net, x, torch.optim.SGD(net.parameters(), lr=1e-3))
 
 
 def lazily(step: Callable[[], None]) -> Callable[[], None]:

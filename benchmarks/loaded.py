@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from _common import Machine, Targets, add_arguments, describe_machine, require_npu
+from _common import Machine, Targets, add_arguments, describe_machine, require_npu, training_step
 
 import torch
 from torch import nn
@@ -71,21 +71,12 @@ def cases() -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
     }
 
 
-def training_step(make: Callable[[], nn.Module], shape: tuple[int, ...], device: str) -> Callable[[], None]:
-    """One step of training, the loss read on the host, so that its end is seen."""
+def step_of(make: Callable[[], nn.Module], shape: tuple[int, ...], device: str) -> Callable[[], None]:
+    """A network's training step on random numbers."""
     torch.manual_seed(0)
     net = make().to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
-    x = torch.randn(shape).to(device)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        loss.item()
-
-    return step
+    return training_step(net, torch.randn(shape).to(device), optimizer)
 
 
 @contextmanager
@@ -142,7 +133,7 @@ def main() -> None:
     with Machine(args) as machine:
         print(describe_machine(), flush=True)
         steps = {
-            name: {device: training_step(make, shape, device) for device in ("cpu", "npu:0")}
+            name: {device: step_of(make, shape, device) for device in ("cpu", "npu:0")}
             for name, (make, shape) in chosen.items()
         }
         for busy in args.busy:

@@ -7,7 +7,7 @@ the numbers are those of eager mode.
 
 import heapq
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -174,7 +174,7 @@ def _function(nodes: list[fx.Node], make: Make) -> tuple[Any, list[fx.Node], lis
     return group, list(inputs), given
 
 
-def is_effectful(graph: fx.Graph) -> bool:
+def _is_effectful(graph: fx.Graph) -> bool:
     r"""Whether a node changes an input in place before the end, so that order matters beyond uses."""
     return any(
         node.op == "call_function"
@@ -192,7 +192,7 @@ def fuse(original: fx.Graph, make: Make) -> fx.Graph:
         original (fx.Graph): a graph of ATen operators whose nodes say what they compute (``meta["val"]``).
         make: turns a chain's graph into a function that takes its inputs in a list and returns a tuple.
     """
-    chains = [] if is_effectful(original) else _chains(original)
+    chains = [] if _is_effectful(original) else _chains(original)
     if not chains:
         return original
     chain_of = {node: i for i, chain in enumerate(chains) for node in chain}
@@ -221,11 +221,3 @@ def fuse(original: fx.Graph, make: Make) -> fx.Graph:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.node_copy(output, copies.__getitem__)
     return graph
-
-
-def groups_of(graph: fx.Graph) -> Iterable[Any]:
-    r"""The fused groups that a graph calls."""
-    for node in graph.nodes:
-        owner = getattr(node.target, "__self__", None)
-        if isinstance(owner, torch._C._NPUFusedGroup):
-            yield owner

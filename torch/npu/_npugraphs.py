@@ -94,12 +94,13 @@ class _Program:
         self.pool = pool
         self.seen: dict[Any, list[Any]] = {}  # addresses at the first call
         self.captured: dict[Any, _Captured] = {}
+        self.can_be_captured = True
         self._boxed_call = True
 
     def __call__(self, inputs: list[Any]) -> Any:
         given = list(inputs)
         inputs.clear()
-        if any(isinstance(x, torch.Tensor) and x.device.type != "npu" for x in given):
+        if not self.can_be_captured or any(isinstance(x, torch.Tensor) and x.device.type != "npu" for x in given):
             return self.run(given)
         key = tuple(x for x in given if not isinstance(x, torch.Tensor))
         found = self.captured.get(key)
@@ -120,15 +121,10 @@ class _Program:
             made = _Captured(self.run, given, fixed, self.mutated, self.pool)
         except RuntimeError as error:
             _log.warning("npugraphs: a graph runs operator by operator, since it cannot be captured: %s", error)
-            self.__class__ = _Plain
+            self.can_be_captured = False
             return self.run(given)
         self.captured[key] = made
         return made(given)
-
-
-class _Plain(_Program):
-    def __call__(self, inputs: list[Any]) -> Any:
-        return self.run(inputs)
 
 
 def npugraphs(module: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:

@@ -124,15 +124,15 @@ LazyCounts LazyGraph::counts() {
 }
 
 void LazyGraph::take(std::unique_ptr<GatheredCommand> command) {
-  std::unique_lock lock(mutex_);
-  if (!commands_.empty() && commands_.back()->stream() != command->stream()) send_all(lock);
+  const std::lock_guard lock(mutex_);
+  if (!commands_.empty() && commands_.back()->stream() != command->stream()) send_all();
   commands_.push_back(std::move(command));
-  if (commands_.size() >= kMostCommands) send_all(lock);
+  if (commands_.size() >= kMostCommands) send_all();
 }
 
 void LazyGraph::send() {
-  std::unique_lock lock(mutex_);
-  send_all(lock);
+  const std::lock_guard lock(mutex_);
+  send_all();
 }
 
 void LazyGraph::find_needed(std::vector<Node>& nodes) {
@@ -237,7 +237,7 @@ void LazyGraph::launch(std::vector<Node>& nodes, std::string* text) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void LazyGraph::send_all(std::unique_lock<std::mutex>& /*lock*/) {
+void LazyGraph::send_all() {
   if (commands_.empty()) return;
   const SendingScope scope;
   std::vector<Node> nodes;

@@ -55,7 +55,7 @@ class LazyGraph final : public Gatherer {
     c10::SmallVector<size_t, 2> last_use;  // of each output, see Region
   };
 
-  void send_all(std::unique_lock<std::mutex>& lock);
+  void send_all();  // with the mutex held
   void find_needed(std::vector<Node>& nodes);
   void launch(std::vector<Node>& nodes, std::string* text);
 

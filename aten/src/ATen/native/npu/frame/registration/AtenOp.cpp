@@ -10,6 +10,7 @@
 #include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Give.h>
 #include <ATen/native/npu/frame/inference/Resize.h>
+#include <ATen/native/npu/frame/registration/Announced.h>
 #include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/native/npu/frame/registration/SameDevice.h>
 #include <ATen/npu/NPUGeneratorImpl.h>
@@ -309,14 +310,8 @@ class AtenKernel final : public c10::OperatorKernel {
       const OutputSpec& spec = specs.at(k);
       const Tensor& t = computed.at(k++);
       if (!t.defined() || spec.dtype == ScalarType::Undefined) return t;
-      // What is announced empty and comes filled is read by nobody.
-      const bool unread = c10::multiply_integers(spec.sizes) == 0 && t.numel() > 0;
-      if (!unread && t.sizes() != IntArrayRef(spec.sizes)) return t.to(spec.dtype);
       const DimVector strides = spec.strides.empty() ? c10::contiguous_strides(spec.sizes) : spec.strides;
-      const bool as_announced = t.strides() == IntArrayRef(strides);
-      if (!unread && as_announced) return t.to(spec.dtype);
-      const Tensor result = empty_npu(spec.sizes, strides, spec.dtype, t.device());
-      return unread ? result : result.copy_(t);
+      return as_announced(t, spec.dtype, spec.sizes, strides);
     };
     for (const c10::Argument& argument : schema.arguments()) {
       if (argument.is_out()) values[&argument - schema.arguments().data()].toTensor().copy_(next());

@@ -3,6 +3,7 @@
 #include <ATen/native/npu/frame/registration/Fallback.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/npu/frame/registration/Announced.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/npu/NPUGraphsC10Utils.h>
@@ -192,22 +193,16 @@ torch::jit::Stack announced_results(const c10::OperatorHandle& op, const torch::
   return stack;
 }
 
-// The result as it was announced. What is announced empty and comes filled only the CPU's own kernels read.
-Tensor as_announced(const Tensor& result, const c10::IValue& announced) {
-  if (!announced.isTensor()) return result;
+Tensor arranged(const Tensor& result, const c10::IValue& announced) {
+  if (!announced.isTensor() || !announced.toTensor().defined() || result.layout() != kStrided) return result;
   const Tensor& meta = announced.toTensor();
-  if (!meta.defined() || result.layout() != kStrided) return result;
-  if (meta.numel() == 0 && result.numel() > 0)
-    return at::empty(meta.sizes(), result.options().dtype(meta.scalar_type()));
-  if (meta.sizes() != result.sizes()) return result;
-  if (meta.strides() == result.strides() && meta.scalar_type() == result.scalar_type()) return result;
-  return at::empty_strided(meta.sizes(), meta.strides(), result.options().dtype(meta.scalar_type())).copy_(result);
+  return as_announced(result, meta.scalar_type(), meta.sizes(), meta.strides());
 }
 
 c10::IValue to_device(Copies& copies, const c10::IValue& value, const c10::IValue& announced) {
   if (value.isTensor()) {
     const Tensor& result = value.toTensor();
-    return copies.to_device(result.defined() && result.is_cpu() ? as_announced(result, announced) : result);
+    return copies.to_device(result.defined() && result.is_cpu() ? arranged(result, announced) : result);
   }
   if (value.isTensorList()) {
     c10::List<Tensor> list;
