@@ -1,5 +1,6 @@
 r"""Documentation of the ``torch.npu_*`` operators, put together from what is said here and from their schemas."""
 
+import inspect
 import textwrap
 from typing import NamedTuple
 
@@ -89,13 +90,14 @@ def doc_of(name: str) -> str:
     """The documentation of one operator: signatures, description, arguments, results, errors."""
     import torch
 
+    from . import operators
     from ._custom_op_texts import DOCS as more
     from ._custom_op_texts_integers import DOCS as integers
     from ._custom_op_texts_layers import DOCS as layers
     from ._custom_op_texts_sequence import DOCS as sequence
     from ._custom_op_texts_transformer import DOCS as transformer
+    from .operators._registration import FUNCTIONS
 
-    doc = {**more, **sequence, **transformer, **layers, **integers}.get(name) or _declared(name)
     packet = getattr(torch.ops.npu, name)
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
     lines: list[str] = []
@@ -108,6 +110,9 @@ def doc_of(name: str) -> str:
             arguments.append(f"{a.name}={a.default_value!r}" if a.has_default_value() else a.name)
             described.setdefault(a.name, a.type)
         lines.append(f"{name}({', '.join(arguments)})")
+    if name in operators.OPERATORS:
+        return "\n".join((*lines, "", inspect.getdoc(FUNCTIONS[name]) or ""))
+    doc = {**more, **sequence, **transformer, **layers, **integers}.get(name) or _declared(name)
     lines += ["", *textwrap.wrap(doc.text, 100), "", "Args:"]
     for argument, kind in described.items():
         text = doc.args.get(argument) or COMMON.get(argument)

@@ -13,12 +13,15 @@ from torch.jit import _builtins
 
 import torch
 
+from . import operators
+
 # Operators that the operator table declares whole, with their documentation; the build writes the file.
 DECLARED: dict[str, dict] = json.loads(Path(__file__).with_name("_declared_ops.json").read_text(encoding="utf-8"))
 
 # A function of torch each; those of METHODS are methods of torch.Tensor as well.
 FUNCTIONS = (
     *(name for name, told in DECLARED.items() if not told["method"]),
+    *operators.OPERATORS,
     "_npu_dropout_inplace",
     "npu_add_rms_norm",
     "npu_anti_quant",
@@ -211,6 +214,7 @@ class _NpuOp:
 
 
 def attach() -> None:
+    operators.attach()
     for name in FUNCTIONS:
         setattr(torch, name, _NpuOp(name))
     for name in METHODS:
