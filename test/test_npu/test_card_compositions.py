@@ -169,6 +169,19 @@ check("inverse", torch.linalg.inv, a, backward=False)
 """
 
 
+# The largest of a bag comes from the CPU, the others are composed; the sizes of all are those that a device announces.
+BAGS = """
+for mode in (0, 1, 2):
+    for last in (True, False):
+        given = torch.randn(5, 3), torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2, 4])
+        bags = [torch.ops.aten._embedding_bag(*(t.to(device) for t in given), False, mode, False, None, last)
+                for device in ("npu", "meta")]
+        sizes = [[tuple(result.shape) for result in results] for results in bags]
+        assert sizes[0] == sizes[1], (mode, last, sizes)
+        assert bags[0][2].tolist() == [2, 2, 0], (mode, last)
+"""
+
+
 class TestCompositions(unittest.TestCase):
     def native(self, body):
         self.assertEqual(run(BEGIN + body + END, NPU_FALLBACK="0").strip(), "{}")
@@ -181,6 +194,9 @@ class TestCompositions(unittest.TestCase):
 
     def test_losses_order_histograms_and_segments(self):
         self.native(OTHERS)
+
+    def test_sizes_of_bags(self):
+        self.assertIn("aten::_embedding_bag", run(BEGIN + BAGS + END))
 
     def test_large_matrices_go_to_the_cpu(self):
         self.assertIn("aten::linalg_inv_ex", run(BEGIN + LARGE + END))

@@ -2,28 +2,10 @@
 // take them.
 
 #include <ATen/ATen.h>
-#include <ATen/WrapDimUtils.h>
-#include <ATen/native/npu/frame/inference/Wide.h>
+#include <ATen/native/npu/activation/Halves.h>
 #include <NPUCustomFunctions.h>
 
 namespace at::native::npu {
-namespace {
-
-struct Halves {
-  Tensor left, right;
-};
-Halves halves(const char* name, const Tensor& self, int64_t dim) {
-  check_floating(name, self);
-  const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
-  // That dimension alone: others may be symbols.
-  const int64_t size = self.dim() > 0 ? self.sym_size(axis).guard_int(__FILE__, __LINE__) : 1;
-  TORCH_CHECK(size % 2 == 0, name, ": dimension ", dim, " must be even to be halved, but the shape is ", self.sizes());
-  const int64_t half = size / 2;
-  const Tensor wide = self.to(wide_type(self));
-  return {wide.narrow(axis, 0, half), wide.narrow(axis, half, half)};
-}
-
-}  // namespace
 
 Tensor npu_swiglu(const Tensor& self, int64_t dim) {
   const auto [left, right] = halves("npu_swiglu", self, dim);

@@ -2,6 +2,7 @@
 // tracing take them.
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/activation/Halves.h>
 #include <ATen/native/npu/frame/inference/Wide.h>
 #include <NPUCustomFunctions.h>
 
@@ -36,15 +37,8 @@ Tensor npu_gelu_backward(const Tensor& grad_output, const Tensor& self, std::str
 
 Tensor npu_gelu_mul(const Tensor& input, std::string_view approximate) {
   check_approximate("npu_gelu_mul", approximate);
-  check_floating("npu_gelu_mul", input);
-  // The last dimension alone: others may be symbols.
-  const int64_t size = input.dim() > 0 ? input.sym_size(-1).guard_int(__FILE__, __LINE__) : 1;
-  TORCH_CHECK(size % 2 == 0, "npu_gelu_mul: the last dimension must be even to be halved, ", "but the shape is ",
-              input.sizes());
-  const int64_t half = size / 2;
-  const Tensor wide = input.to(wide_type(input));
-  const Tensor gelu = at::gelu(wide.narrow(-1, 0, half), approximate);
-  return (gelu * wide.narrow(-1, half, half)).to(input.scalar_type());
+  const auto [left, right] = halves("npu_gelu_mul", input, -1);
+  return (at::gelu(left, approximate) * right).to(input.scalar_type());
 }
 
 Tensor npu_fast_gelu(const Tensor& self) {
