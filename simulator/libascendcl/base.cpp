@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "exec/definition/custom.h"
 #include "exec/definition/tensor_desc.h"
+#include "exec/running/scratch.h"
 #include "exec/watching/dump.h"
 #include "libascendcl/dump_state.h"
 #include "sim_api.h"
@@ -71,6 +72,8 @@ aclError aclInit(const char* config_path) {
       throw;
     }
   }
+  // Before there is a thread of ours that could allocate meanwhile.
+  install_scratch_allocator();
   return ACL_SUCCESS;
 }
 

@@ -9,7 +9,8 @@
 #include <type_traits>
 
 // One version of a loop for each vector unit, chosen when the library is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// Not under ThreadSanitizer, which is not ready by then.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define HCCL_MULTIVERSION __attribute__((target_clones("avx2", "default")))
 #else
 #define HCCL_MULTIVERSION

@@ -4,7 +4,8 @@
 // CPUs get it, which a test builds on x86, too (test/cpp/CMakeLists.txt).
 
 // The levels are named by what a CPU can do: `arch=haswell` would mean Intel's CPUs alone. g++ knows them since 12.
-#ifdef SIM_PORTABLE
+// Versions are chosen before ThreadSanitizer is ready for the function that chooses.
+#if defined(SIM_PORTABLE) || defined(__SANITIZE_THREAD__)
 #define SIM_MULTIVERSION
 #elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define SIM_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))

@@ -132,6 +132,10 @@ DeviceCachingAllocator::Allocation DeviceCachingAllocator::malloc(size_t request
       if (block == nullptr && may_wait && release_cached_blocks(kPublicPool)) {
         block = get_memory(pool, size, stream, &error);
       }
+      if (block == nullptr && round_up(size, kRoundLarge) < wanted) {
+        // No room for a segment that others share: one that serves this request alone.
+        block = make_segment(pool, round_up(size, kRoundLarge), stream, &error);
+      }
       if (block == nullptr && pool.owner == nullptr) {
         block = take_from_spare_pools(size, stream);
       }

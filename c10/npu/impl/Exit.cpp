@@ -37,7 +37,10 @@ void begin_exit(int threads) {
 }
 
 void park_at_exit() {
-  std::atomic_thread_fence(std::memory_order_acquire);
+  // Read anew: what the exiting thread wrote before it said so is needed here.
+  if (!exiting.load(std::memory_order_acquire)) {
+    return;
+  }
   if (std::this_thread::get_id() == exiting_thread || holds_python_lock() != 0) {
     return;
   }

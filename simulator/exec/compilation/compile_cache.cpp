@@ -188,7 +188,8 @@ Evictions& evictions() {
 void barrier_for_all_threads() {
   static const bool registered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (registered) ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The call is a barrier of the processor's; the compiler has to keep the order, too.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // The oldest generation that a thread inside a launch works with.

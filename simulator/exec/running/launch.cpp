@@ -8,7 +8,6 @@
 #include "core/fault.h"
 #include "core/stream.h"
 #include "exec/compilation/compile_cache.h"
-#include "exec/running/scratch.h"
 #include "exec/watching/dump.h"
 
 #include <cstdlib>
@@ -117,10 +116,7 @@ aclError launch(const Description& d, const aclDataBuffer* const* inputs, aclDat
   bool fresh = false;
   LaunchScope scope;
   const CompiledOp& op = scope.find(d, only_known, &fresh);
-  if (__builtin_expect(fresh, 0)) {
-    device.counters.ops_compiled.fetch_add(1, std::memory_order_relaxed);
-    install_scratch_allocator();
-  }
+  if (__builtin_expect(fresh, 0)) device.counters.ops_compiled.fetch_add(1, std::memory_order_relaxed);
 
   Task task;
   task.kind = TaskKind::Op;

@@ -99,7 +99,9 @@ void write(const std::string& name, const std::string& text) {
   const std::string path = (folder != nullptr && *folder != '\0' ? std::string(folder) + "/" : std::string()) + name;
   std::ofstream file(path);
   file << text;
-  if (!file.flush()) TORCH_WARN("DUMP_GE_GRAPH: ", path, " cannot be written");
+  if (!file.flush()) {
+    TORCH_WARN("DUMP_GE_GRAPH: ", path, " cannot be written");
+  }
 }
 
 }  // namespace
@@ -113,6 +115,7 @@ void append_node(std::string& text, const CommandInfo& info, const Memory* opera
 void append_fused(std::string& text, const FusedCommand& command) {
   CommandInfos infos;
   std::vector<Memory> operands;
+  operands.reserve(command.inputs.size() + command.outputs.size());
   for (const auto& input : command.inputs) operands.push_back({input.data, input.bytes});
   operands.insert(operands.end(), command.outputs.begin(), command.outputs.end());
   append_line(text, infos.get(*command.prepared), operands.data());
