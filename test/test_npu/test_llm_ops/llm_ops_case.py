@@ -59,8 +59,9 @@ class LlmOpsTestCase(_TestCase):
             expected = call.reference(*wide_args, **wide_kwargs)
             self.check_close(call, result, expected)
         if call.fake:
+            plain = to_npu((call.args, call.kwargs))
             with FakeTensorMode() as mode:
-                fake_args, fake_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, to_npu((call.args, call.kwargs)))
+                fake_args, fake_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, plain)
                 fake = run(*fake_args, **fake_kwargs)
             self.assertEqual(tree_map(str, described(fake)), tree_map(str, described(result)), call.name)
 

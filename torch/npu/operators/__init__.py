@@ -19,6 +19,28 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "flash_attention": (
+        "npu_incre_flash_attention",
+        "npu_prompt_flash_attention",
+    ),
+    "fusion_attention": (
+        "npu_fusion_attention_grad_v2",
+        "npu_fusion_attention_grad_v3",
+        "npu_fusion_attention_v2",
+        "npu_fusion_attention_v3",
+    ),
+    "infer_attention": (
+        "_npu_fused_infer_attention_score_get_max_workspace",
+        "_npu_fused_infer_attention_score_infer_output",
+        "_npu_fused_infer_attention_score_v2_get_max_workspace",
+        "_npu_fused_infer_attention_score_v2_infer_output",
+        "npu_fused_infer_attention_score",
+        "npu_fused_infer_attention_score_v2",
+    ),
+    "merged_attention": (
+        "npu_attention_update",
+        "npu_ring_attention_update",
+    ),
     "routing": ("npu_moe_gating_top_k",),
 }
 OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() for name in names}
@@ -26,6 +48,9 @@ OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() 
 
 class _NpuNamespace(_OpNamespace):
     r"""``torch.ops.npu``: imports an operator's family when the operator is looked up."""
+
+    # Operators are named after their namespace's module, and torch.fx writes torch.ops for this one.
+    __module__ = _OpNamespace.__module__
 
     def __getattr__(self, op_name):
         family = OPERATORS.get(op_name)
