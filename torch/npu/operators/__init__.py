@@ -19,6 +19,16 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "caches": (
+        "npu_advance_step_flashattn",
+        "npu_gather_pa_kv_cache",
+        "npu_gather_pa_kv_cache_functional",
+        "npu_scatter_list",
+        "npu_scatter_list_",
+        "npu_scatter_pa_cache",
+        "npu_scatter_pa_kv_cache",
+        "npu_scatter_pa_kv_cache_functional",
+    ),
     "flash_attention": (
         "npu_incre_flash_attention",
         "npu_prompt_flash_attention",
@@ -37,10 +47,20 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_fused_infer_attention_score",
         "npu_fused_infer_attention_score_v2",
     ),
+    "latent_attention": (
+        "npu_kv_rmsnorm_rope_cache",
+        "npu_kv_rmsnorm_rope_cache_v2",
+        "npu_kv_rmsnorm_rope_cache_v2_functional",
+        "npu_mla_prolog",
+        "npu_mla_prolog_v2",
+        "npu_mla_prolog_v3",
+        "npu_mla_prolog_v3_functional",
+    ),
     "merged_attention": (
         "npu_attention_update",
         "npu_ring_attention_update",
     ),
+    "positions": ("npu_mrope",),
     "routing": ("npu_moe_gating_top_k",),
 }
 OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() for name in names}
