@@ -19,6 +19,10 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "block_attention": (
+        "npu_block_sparse_attention",
+        "npu_block_sparse_attention_backward",
+    ),
     "caches": (
         "npu_advance_step_flashattn",
         "npu_gather_pa_kv_cache",
@@ -86,6 +90,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "positions": ("npu_mrope",),
     "routing": ("npu_moe_gating_top_k",),
+    "sparse_attention": (
+        "npu_lightning_indexer",
+        "npu_sparse_flash_attention",
+        "npu_sparse_flash_attention_grad",
+    ),
 }
 OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() for name in names}
 

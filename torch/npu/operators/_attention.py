@@ -192,16 +192,44 @@ def attend(
         (batch, heads, queries, 1); both in fp32.
     """
     scores = scores_of(query, key, scale)
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, HIDDEN)
     if scores.shape[-1] == 0:
         sums = scores.new_full((*scores.shape[:-1], 1), HIDDEN)
-    else:
-        sums = torch.logsumexp(scores, -1, keepdim=True)
+        if sink is not None:
+            sums = sums.zero_() + wide(sink).view(1, -1, 1, 1)
+        return weighted(scores, value), sums
+    nothing = None
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, HIDDEN)
+        if sink is None:
+            # Rows that see nothing are taken out of the way of the exponentials, and of their gradients.
+            nothing = hidden.all(-1, keepdim=True)
+            scores = scores.masked_fill(nothing, 0)
+    sums = torch.logsumexp(scores, -1, keepdim=True)
     if sink is not None:
         sums = torch.logaddexp(sums, wide(sink).view(1, -1, 1, 1))
-    weights = torch.exp(scores - sums.masked_fill(sums == HIDDEN, 0))
+    weights = torch.exp(scores - sums)
+    if nothing is not None:
+        weights, sums = weights.masked_fill(nothing, 0), sums.masked_fill(nothing, HIDDEN)
     return weighted(weights, value), sums
+
+
+def attention_grad(
+    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, scale: float, hidden: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""The gradients of attention, of (batch, heads, positions, width), in fp32."""
+    scores = scores_of(query, key, scale).masked_fill(hidden, HIDDEN)
+    if scores.shape[-1] == 0:
+        return tuple(torch.zeros_like(wide(t)) for t in (query, key, value))  # type: ignore[return-value]
+    weights = torch.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0)
+    dy, groups = wide(grad), key.shape[1]
+    dweights = scores_of(dy, value, 1.0)
+    dscores = weights * (dweights - (dweights * weights).sum(-1, keepdim=True)) * scale
+
+    def of_keys(by: Tensor, rows: Tensor) -> Tensor:
+        share = by.shape[1] // groups
+        return (by.transpose(-1, -2) @ wide(rows)).unflatten(1, (groups, share)).sum(2)
+
+    return weighted(dscores, key), of_keys(dscores, query), of_keys(weights, dy)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
