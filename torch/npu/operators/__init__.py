@@ -37,11 +37,22 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_incre_flash_attention",
         "npu_prompt_flash_attention",
     ),
+    "floyd_attention": (
+        "npu_fused_floyd_attention",
+        "npu_fused_floyd_attention_backward",
+    ),
     "fusion_attention": (
         "npu_fusion_attention_grad_v2",
         "npu_fusion_attention_grad_v3",
         "npu_fusion_attention_v2",
         "npu_fusion_attention_v3",
+    ),
+    "hyper_connections": (
+        "npu_mhc_post",
+        "npu_mhc_post_backward",
+        "npu_mhc_pre",
+        "npu_mhc_sinkhorn",
+        "npu_mhc_sinkhorn_backward",
     ),
     "infer_attention": (
         "_npu_fused_infer_attention_score_get_max_workspace",
@@ -89,6 +100,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_rms_norm_quant_v2",
     ),
     "positions": ("npu_mrope",),
+    "recurrences": (
+        "npu_chunk_gated_delta_rule",
+        "npu_fused_causal_conv1d",
+        "npu_fused_causal_conv1d_v2",
+        "npu_masked_causal_conv1d",
+        "npu_masked_causal_conv1d_backward",
+        "npu_recurrent_gated_delta_rule",
+        "npu_recurrent_gated_delta_rule_functional",
+    ),
     "routing": ("npu_moe_gating_top_k",),
     "sparse_attention": (
         "npu_lightning_indexer",
