@@ -24,7 +24,7 @@ def rows(query, key, value, scale, visible, sink=None):
 
 
 def heads(query, key, value, scale, visible, sink=None):
-    """(heads, queries, width), (fewer heads, keys, width) twice; visible of (queries, keys) or (heads, queries, keys)."""
+    """(heads, queries, width), (fewer heads, keys, width) twice; visible: (queries, keys) or with heads."""
     query, key, value = (torch.as_tensor(t).double().numpy() for t in (query, key, value))
     share = query.shape[0] // key.shape[0]
     visible = np.broadcast_to(np.asarray(visible, dtype=bool), (query.shape[0], query.shape[1], key.shape[1]))
@@ -63,7 +63,9 @@ def paged(tensor, block_size, form, generator):
     batch, count, positions, width = tensor.shape
     columns = -(-positions // block_size)
     blocks = torch.randperm(batch * columns + 2, generator=generator)[: batch * columns].view(batch, columns)
-    cache = torch.full((batch * columns + 2, count, block_size, width), float("nan") if tensor.is_floating_point() else 0)
+    cache = torch.full(
+        (batch * columns + 2, count, block_size, width), float("nan") if tensor.is_floating_point() else 0
+    )
     cache = cache.to(tensor.dtype)
     for b in range(batch):
         for c in range(columns):

@@ -46,7 +46,10 @@ class TestBlockAttention(LlmOpsTestCase):
             ]
             expected = [torch.cat([t.transpose(0, 1) for t in found]) for found in (outs, sums)]
         else:
-            given, expected = padded, [torch.zeros(batch, t[0].shape[0], sizes[0], t[0].shape[2]).double() for t in (outs, sums)]
+            given, expected = (
+                padded,
+                [torch.zeros(batch, t[0].shape[0], sizes[0], t[0].shape[2]).double() for t in (outs, sums)],
+            )
             for b, n in enumerate(lengths):
                 expected[0][b, :, :n], expected[1][b, :, :n] = outs[b], sums[b]
         kwargs = {"q_input_layout": layout, "kv_input_layout": layout, "num_key_value_heads": key_heads}
@@ -77,7 +80,9 @@ class TestBlockAttention(LlmOpsTestCase):
                 found = torch.npu_block_sparse_attention_backward(*back)
             for got, want in zip(found, wanted, strict=True):
                 self.assertEqual(got, want, atol=2e-2, rtol=2e-2)
-            plain = Call(f"{NAME}_backward", tuple(t.detach().cpu() if isinstance(t, torch.Tensor) else t for t in back))
+            plain = Call(
+                f"{NAME}_backward", tuple(t.detach().cpu() if isinstance(t, torch.Tensor) else t for t in back)
+            )
             self.check_call(plain)
         self.check_compiled(plain)
 

@@ -92,7 +92,11 @@ def calls():
         Call("npu_scatter_list", (tensors, places, draw(3, 2, 1, 4), mask), {}, scatter_list),
         Call("npu_scatter_list", (tensors, places % 4, draw(3, 2, 5, 1)), {"axis": -1}, scatter_list),
         Call(
-            "npu_scatter_list_", (tensors, places, draw(3, 2, 1, 4), mask), {}, scatter_list, written=lambda *a, **k: a[0]
+            "npu_scatter_list_",
+            (tensors, places, draw(3, 2, 1, 4), mask),
+            {},
+            scatter_list,
+            written=lambda *a, **k: a[0],
         ),
         Call("npu_advance_step_flashattn", step, {}, advance, written=lambda *a: (a[0], a[2], a[3], a[4])),
     ]

@@ -23,7 +23,9 @@ def pre(x, phi, alpha, bias, *, gamma=None, norm_eps=1e-6, hc_eps=1e-6):
         res.append((float(alpha[2]) * mix[2 * n :] + bias.numpy()[2 * n :]).reshape(n, n))
         into.append(sum(f * stream for f, stream in zip(factors, token, strict=True)))
     shapes = ((width,), (n,), (n, n))
-    found = [torch.from_numpy(np.stack(t)).view(*x.shape[:-2], *s) for t, s in zip((into, post, res), shapes, strict=True)]
+    found = [
+        torch.from_numpy(np.stack(t)).view(*x.shape[:-2], *s) for t, s in zip((into, post, res), shapes, strict=True)
+    ]
     return *found, torch.empty(0), torch.empty(0), torch.empty(0)
 
 

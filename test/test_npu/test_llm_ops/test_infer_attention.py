@@ -62,7 +62,11 @@ class TestInferAttention(LlmOpsTestCase):
                 return found & ~mask[b, 0, :n, :m].numpy() if mode < 2 else found
 
             inner, _, outer = layout.partition("_")
-            kwargs = {"actual_seq_lengths": query_lengths, "actual_seq_lengths_kv": key_lengths, "num_heads": query.shape[1]}
+            kwargs = {
+                "actual_seq_lengths": query_lengths,
+                "actual_seq_lengths_kv": key_lengths,
+                "num_heads": query.shape[1],
+            }
             kwargs |= {"scale": 0.3, "input_layout": layout, "num_key_value_heads": key_heads, "softmax_lse_flag": True}
             kwargs |= {"pre_tokens": before, "next_tokens": after, "sparse_mode": mode or 0}
             expected = batch_reference(query, key, value, 0.3, visible, query_lengths, key_lengths)
@@ -91,7 +95,9 @@ class TestInferAttention(LlmOpsTestCase):
         query, key = halves(3, 4, 1, 16, generator=generator), halves(3, 2, 20, 16, generator=generator)
         value, lengths = halves(3, 2, 20, 16, generator=generator), [20, 0, 7]
         mask = torch.rand(3, 20, generator=generator) < 0.5
-        expected = batch_reference(query, key, value, 0.25, lambda b, n, m: ~mask[b, None, :m].numpy(), [1] * 3, lengths)
+        expected = batch_reference(
+            query, key, value, 0.25, lambda b, n, m: ~mask[b, None, :m].numpy(), [1] * 3, lengths
+        )
         for kwargs in ({}, {"next_tokens": -3, "pre_tokens": 2}, {"actual_seq_lengths": [0]}):
             got = torch.npu_fused_infer_attention_score(
                 *(t.npu() for t in (query, key, value)),
@@ -206,7 +212,9 @@ class TestInferAttention(LlmOpsTestCase):
         )
         self.assertEqual(out.cpu().double(), expected, atol=3e-3, rtol=2e-2)
         prefix = halves(2, 1, 2, 5, 16, generator=generator)
-        longer = [torch.cat([p[:, :, :3].expand(2, -1, -1, -1), t], 2) for p, t in zip(prefix, (key, value), strict=True)]
+        longer = [
+            torch.cat([p[:, :, :3].expand(2, -1, -1, -1), t], 2) for p, t in zip(prefix, (key, value), strict=True)
+        ]
         everything = batch_reference(query, *longer, 0.3, lambda b, n, m: np.ones((n, m)), [6, 6], [12, 7])
         out, _ = torch.npu_fused_infer_attention_score(
             *given,
@@ -290,7 +298,9 @@ class TestInferAttention(LlmOpsTestCase):
         more = {"block_size": 16, "actual_seq_lengths_kv": [20, 32]}
         out, sums = torch.npu_fused_infer_attention_score(query, cache, cache, **kwargs, **more, softmax_lse_flag=True)
         space = torch.ops.npu._npu_fused_infer_attention_score_get_max_workspace(query, cache, cache, **kwargs, **more)
-        empty = torch.ops.npu._npu_fused_infer_attention_score_infer_output(query, cache, **kwargs, softmax_lse_flag=True)
+        empty = torch.ops.npu._npu_fused_infer_attention_score_infer_output(
+            query, cache, **kwargs, softmax_lse_flag=True
+        )
         torch.npu_fused_infer_attention_score.out(
             query,
             cache,

@@ -30,7 +30,11 @@ def store(cache, rows, slots, mode, lanes=16):
         if slot < 0:
             continue
         for i in range(width):
-            inside = (i // lanes * size + slot % size) * lanes + i % lanes if mode.endswith("NZ") else slot % size * width + i
+            inside = (
+                (i // lanes * size + slot % size) * lanes + i % lanes
+                if mode.endswith("NZ")
+                else slot % size * width + i
+            )
             memory[slot // size * size * width + inside] = row[i]
     return memory.view(cache.shape)
 
@@ -48,7 +52,10 @@ def rope_cache(kv, gamma, cos, sin, index, k_cache, ckv_cache, *, epsilon=1e-5, 
     normalised, rotated = norm(kv[..., :512], gamma, epsilon), rotate(kv[..., 512:], cos, sin)
     if cache_mode == "Norm":
         slots = [b * k_cache.shape[2] + int(i) for b, row in enumerate(index) for i in row]
-        stored = [store(c.transpose(1, 2), r, slots, "").transpose(1, 2) for c, r in ((k_cache, rotated), (ckv_cache, normalised))]
+        stored = [
+            store(c.transpose(1, 2), r, slots, "").transpose(1, 2)
+            for c, r in ((k_cache, rotated), (ckv_cache, normalised))
+        ]
     else:
         slots = index.tolist()
         if "BLK" in cache_mode:

@@ -2,9 +2,9 @@
 
 import numpy as np
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+from torch.nn import functional as F
 
 import torch
-from torch.nn import functional as F
 
 ONLINE = "npu_fused_linear_online_max_sum"
 LOSS = "npu_fused_cross_entropy_loss_with_max_sum"
@@ -81,7 +81,12 @@ def calls():
 
 class TestLosses(LlmOpsTestCase):
     def test_calls(self):
-        others = {"npu_binary_cross_entropy_with_logits_backward", BACKWARD, "npu_renorm_backward", "npu_sim_exponential_"}
+        others = {
+            "npu_binary_cross_entropy_with_logits_backward",
+            BACKWARD,
+            "npu_renorm_backward",
+            "npu_sim_exponential_",
+        }
         from torch.npu import operators
 
         self.assertEqual({c.name.partition(".")[0] for c in calls()} | others, set(operators.FAMILIES["losses"]))
@@ -101,7 +106,9 @@ class TestLosses(LlmOpsTestCase):
         parts = []
         for first in (0, 128):
             part = weight[first : first + 128].contiguous().npu()
-            parts.append((part, torch.npu_fused_linear_online_max_sum(x.npu(), part, target.npu(), first, first + 127, True)))
+            parts.append(
+                (part, torch.npu_fused_linear_online_max_sum(x.npu(), part, target.npu(), first, first + 127, True))
+            )
         top = torch.maximum(parts[0][1][0], parts[1][1][0])
         total, predicted = 0, 0
         for _, made in parts:
@@ -113,10 +120,14 @@ class TestLosses(LlmOpsTestCase):
         self.assertEqual(got.cpu().double(), losses.detach(), atol=2e-3, rtol=2e-3)
         dx, dweight = 0, []
         for part, made in parts:
-            _, softmax = torch.npu_fused_cross_entropy_loss_with_max_sum(top, total, predicted, vocab_parallel_logits=made[5])
+            _, softmax = torch.npu_fused_cross_entropy_loss_with_max_sum(
+                top, total, predicted, vocab_parallel_logits=made[5]
+            )
             args = (grad.npu(), x.npu(), part, made[3], made[4])
             fast = torch.npu_fused_linear_cross_entropy_loss_with_max_sum_backward(*args, softmax=softmax)
-            lean = torch.npu_fused_linear_cross_entropy_loss_with_max_sum_backward(*args, logits_max=top, sum_exp_logits=total)
+            lean = torch.npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
+                *args, logits_max=top, sum_exp_logits=total
+            )
             self.assertEqual(fast, lean, atol=2e-3, rtol=2e-2)
             dx, dweight = dx + lean[0].cpu().double(), [*dweight, lean[1].cpu().double()]
         self.assertEqual(dx, wanted[0], atol=3e-3, rtol=2e-2)
@@ -177,14 +188,26 @@ class TestLosses(LlmOpsTestCase):
     def test_refusals(self):
         x = torch.ones(2).npu()
         for error, message, run in (
-            (NotImplementedError, "npu_apply_adam_w: out must be given", lambda: torch.npu_apply_adam_w(*[0.5] * 7, x, *[None] * 3)),
+            (
+                NotImplementedError,
+                "npu_apply_adam_w: out must be given",
+                lambda: torch.npu_apply_adam_w(*[0.5] * 7, x, *[None] * 3),
+            ),
             (
                 NotImplementedError,
                 "npu_apply_adam_w: amsgrad must be False",
                 lambda: torch.npu_apply_adam_w(*[0.5] * 7, x, x, True, None, out=(x, x, x)),
             ),
-            (NotImplementedError, "label_smoothing must be 0", lambda: getattr(torch, LOSS)(x, x, x, label_smoothing=0.1)),
-            (RuntimeError, "npu_top_k_top_p: k must be one of", lambda: torch.npu_top_k_top_p(x.view(1, 2), None, x[:1])),
+            (
+                NotImplementedError,
+                "label_smoothing must be 0",
+                lambda: getattr(torch, LOSS)(x, x, x, label_smoothing=0.1),
+            ),
+            (
+                RuntimeError,
+                "npu_top_k_top_p: k must be one of",
+                lambda: torch.npu_top_k_top_p(x.view(1, 2), None, x[:1]),
+            ),
             (NotImplementedError, "p must be finite", lambda: torch.npu_renorm_backward(x, x, float("inf"), 0, 1)),
         ):
             with self.assertRaisesRegex(error, message):

@@ -21,7 +21,10 @@ def calls():
     generator = torch.Generator().manual_seed(1)
     parts = [torch.randn(6, 16, generator=generator) for _ in range(3)]
     sums = [torch.randn(6, generator=generator) * 3 for _ in range(3)]
-    ring = [torch.randn(4, 2, 6, generator=generator), *(torch.rand(2, 3, 4, 8, generator=generator) + 1 for _ in range(2))]
+    ring = [
+        torch.randn(4, 2, 6, generator=generator),
+        *(torch.rand(2, 3, 4, 8, generator=generator) + 1 for _ in range(2)),
+    ]
     return [
         Call("npu_attention_update", (sums, parts, 1), {}, update),
         Call("npu_attention_update", (sums[:1], [parts[0].half()], 0), {}, update),
@@ -59,7 +62,9 @@ class TestMergedAttention(LlmOpsTestCase):
         generator = torch.Generator().manual_seed(3)
         query = torch.randn(2, 3, 4, 8, generator=generator)
         key, value = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
-        expected = torch.from_numpy(np.stack([heads(query[b], key[b], value[b], 0.3, np.ones((4, 10)))[0] for b in range(2)]))
+        expected = torch.from_numpy(
+            np.stack([heads(query[b], key[b], value[b], 0.3, np.ones((4, 10)))[0] for b in range(2)])
+        )
         # The second sequence sees nothing of the second half.
         hidden = torch.zeros(2, 1, 4, 5, dtype=torch.bool)
         hidden[1] = True

@@ -2,9 +2,9 @@
 
 import numpy as np
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+from torch.nn import functional as F
 
 import torch
-from torch.nn import functional as F
 
 
 def norm(x, gamma, epsilon=1e-6, beta=None):
@@ -68,7 +68,12 @@ def draw(*shape, seed=0, dtype=torch.float32):
 
 def calls():
     half, bfloat = torch.float16, torch.bfloat16
-    x1, x2, gamma, beta = draw(2, 3, 8, dtype=half), draw(2, 3, 8, seed=1, dtype=half), draw(8, dtype=half), draw(8, seed=1)
+    x1, x2, gamma, beta = (
+        draw(2, 3, 8, dtype=half),
+        draw(2, 3, 8, seed=1, dtype=half),
+        draw(8, dtype=half),
+        draw(8, seed=1),
+    )
     beta = beta.half()
     matrix = draw(3, 8, dtype=bfloat)
     scales, zero = draw(8).abs() + 0.5, torch.arange(8, dtype=torch.int32)
@@ -130,8 +135,16 @@ def calls():
             quant,
             (1.0, 0.02),
         ),
-        Call("npu_rms_norm_quant_v2", (x1, gamma, torch.tensor([0.1])), {"offset": torch.ones(1)}, quant_v2, (1.0, 0.02)),
-        Call("npu_rms_norm_quant_v2", (x1, gamma, torch.tensor([50.0])), {"beta": beta, "div_mode": False}, quant_v2, (1.0, 0)),
+        Call(
+            "npu_rms_norm_quant_v2", (x1, gamma, torch.tensor([0.1])), {"offset": torch.ones(1)}, quant_v2, (1.0, 0.02)
+        ),
+        Call(
+            "npu_rms_norm_quant_v2",
+            (x1, gamma, torch.tensor([50.0])),
+            {"beta": beta, "div_mode": False},
+            quant_v2,
+            (1.0, 0),
+        ),
         Call("npu_add_layer_norm", (*wide, draw(3, 8, seed=5), 1e-3, True), {}, add_layer_norm),
         Call("npu_add_layer_norm", (x1, x2, gamma, beta), {}, add_layer_norm, (1e-3, int8[1])),
     ]
@@ -205,7 +218,9 @@ class TestNorms(LlmOpsTestCase):
 
     def test_gradient_by_autograd(self):
         """npu_add_layer_norm is made of differentiable steps; its gradient operator gives the same."""
-        inputs = [t.double().npu().requires_grad_() for t in (draw(2, 3, 8), draw(2, 3, 8, seed=1), draw(8), draw(8, seed=1))]
+        inputs = [
+            t.double().npu().requires_grad_() for t in (draw(2, 3, 8), draw(2, 3, 8, seed=1), draw(8), draw(8, seed=1))
+        ]
 
         def run(*args):
             y, _, _, total = torch.npu_add_layer_norm(*args, 1e-5, True)

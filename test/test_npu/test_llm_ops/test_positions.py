@@ -40,8 +40,18 @@ def calls():
         Call("npu_mrope", (one, query, key, table, 96), {"mrope_section": [0, 0, 0]}, mrope),
         Call("npu_mrope", (one.int(), *halves, 96), {"rotary_mode": "interleaved"}, mrope),
         Call("npu_mrope", (three, query, key, table, 96), {"mrope_section": [8, 12, 12]}, mrope),
-        Call("npu_mrope", (four, query, key, table, 96), {"mrope_section": [8, 8, 8, 8], "rotary_mode": "interleaved"}, mrope),
-        Call("npu_mrope", (three, query, key, table, 96), {"mrope_section": [12, 10, 10], "cache_mode": "interleave"}, mrope),
+        Call(
+            "npu_mrope",
+            (four, query, key, table, 96),
+            {"mrope_section": [8, 8, 8, 8], "rotary_mode": "interleaved"},
+            mrope,
+        ),
+        Call(
+            "npu_mrope",
+            (three, query, key, table, 96),
+            {"mrope_section": [12, 10, 10], "cache_mode": "interleave"},
+            mrope,
+        ),
     ]
 
 
@@ -66,9 +76,17 @@ class TestPositions(LlmOpsTestCase):
         args = [t.npu() if isinstance(t, torch.Tensor) else t for t in calls()[2].args]
         for error, message, kwargs in (
             (RuntimeError, "mrope_section must add up to 32", {"mrope_section": [1, 2, 3]}),
-            (RuntimeError, "rotary_mode must be half or interleaved", {"mrope_section": [8, 12, 12], "rotary_mode": "x"}),
+            (
+                RuntimeError,
+                "rotary_mode must be half or interleaved",
+                {"mrope_section": [8, 12, 12], "rotary_mode": "x"},
+            ),
             (RuntimeError, r"positions must be \(5\) without", {}),
-            (NotImplementedError, "interleaved mrope_section", {"mrope_section": [8, 16, 8], "cache_mode": "interleave"}),
+            (
+                NotImplementedError,
+                "interleaved mrope_section",
+                {"mrope_section": [8, 16, 8], "cache_mode": "interleave"},
+            ),
         ):
             with self.assertRaisesRegex(error, f"npu_mrope: {message}"):
                 torch.npu_mrope(*args, **kwargs)

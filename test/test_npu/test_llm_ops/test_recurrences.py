@@ -44,7 +44,9 @@ def chunk(query, key, value, *, beta, initial_state, actual_seq_lengths, scale=N
     return out, torch.stack(final)
 
 
-def recurrent(query, key, value, state, *, beta, scale, actual_seq_lengths, ssm_state_indices, num_accepted_tokens=None, **gates):
+def recurrent(
+    query, key, value, state, *, beta, scale, actual_seq_lengths, ssm_state_indices, num_accepted_tokens=None, **gates
+):
     lengths, starts, at = actual_seq_lengths.tolist(), [], 0
     for b, length in enumerate(lengths):
         accepted = 1 if num_accepted_tokens is None else int(num_accepted_tokens[b])
@@ -66,7 +68,9 @@ def masked_conv(x, weight, *, mask=None):
     return out
 
 
-def conv(x, weight, states, *, starts=None, cache_indices=None, accepted=None, computed=None, residual=0, mode="default"):
+def conv(
+    x, weight, states, *, starts=None, cache_indices=None, accepted=None, computed=None, residual=0, mode="default"
+):
     """The page's steps, sequence by sequence: (result, states)."""
     flat, states = x.reshape(-1, x.shape[-1]), states.clone()
     ends = [x.shape[1] * (b + 1) for b in range(x.shape[0])] if x.dim() == 3 else starts.tolist()[1:]
@@ -177,9 +181,14 @@ class TestRecurrences(LlmOpsTestCase):
 
     def test_refusals(self):
         call = calls()[2]
-        args, kwargs = [t.npu() for t in call.args], {k: v.npu() if isinstance(v, torch.Tensor) else v for k, v in call.kwargs.items()}
+        args, kwargs = (
+            [t.npu() for t in call.args],
+            {k: v.npu() if isinstance(v, torch.Tensor) else v for k, v in call.kwargs.items()},
+        )
         for missing in ("beta", "scale", "actual_seq_lengths", "ssm_state_indices"):
-            with self.assertRaisesRegex(NotImplementedError, f"npu_recurrent_gated_delta_rule: {missing} must be given"):
+            with self.assertRaisesRegex(
+                NotImplementedError, f"npu_recurrent_gated_delta_rule: {missing} must be given"
+            ):
                 torch.npu_recurrent_gated_delta_rule(*args, **{**kwargs, missing: None})
         x, weight = torch.ones(4, 8).half().npu(), torch.ones(3, 8).half().npu()
         states = torch.ones(2, 2, 8).half().npu()

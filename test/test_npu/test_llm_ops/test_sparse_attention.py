@@ -80,8 +80,7 @@ class TestSparseAttention(LlmOpsTestCase):
         kwargs |= {"layout_query": layout, "layout_kv": key_layout, "sparse_mode": mode, "return_softmax_lse": flag}
         kwargs |= {"actual_seq_lengths_query": ends(lengths, layout), "block_table": table, "sinks": sink}
         kwargs["actual_seq_lengths_kv"] = ends(key_lengths, key_layout)
-        call = Call(SPARSE, (given[0], key, key, given[1], 0.1), kwargs, lambda *a, **k: tuple(expected), (2e-3, 2e-2))
-        return call
+        return Call(SPARSE, (given[0], key, key, given[1], 0.1), kwargs, lambda *a, **k: tuple(expected), (2e-3, 2e-2))
 
     def test_sparse(self):
         for seed in range(12):
@@ -126,13 +125,19 @@ class TestSparseAttention(LlmOpsTestCase):
             for i in range(lengths[b]):
                 last = key_lengths[b] if mode == 0 else key_lengths[b] - lengths[b] + i + 1
                 scores = [
-                    sum(float(weights[b, i, h]) * max(0.0, float(query[b, i, h].double() @ keys[b, j].double())) for h in range(heads))
+                    sum(
+                        float(weights[b, i, h]) * max(0.0, float(query[b, i, h].double() @ keys[b, j].double()))
+                        for h in range(heads)
+                    )
                     for j in range(max(0, last))
                 ]
                 order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))[:count]
                 chosen[b, i, 0, : len(order)] = torch.tensor(order, dtype=torch.int32)
                 best[b, i, 0, : len(order)] = torch.tensor([scores[j] for j in order]).double()
-        expected = held(chosen, lengths, longest, layout), held(best, lengths, longest, layout) if flag else torch.empty(0)
+        expected = (
+            held(chosen, lengths, longest, layout),
+            held(best, lengths, longest, layout) if flag else torch.empty(0),
+        )
         kwargs = {"layout_query": layout, "layout_key": key_layout, "sparse_mode": mode, "sparse_count": count}
         kwargs |= {"actual_seq_lengths_query": ends(lengths, layout), "block_table": table, "return_value": flag}
         kwargs["actual_seq_lengths_key"] = ends(key_lengths, key_layout)

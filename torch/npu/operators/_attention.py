@@ -1,4 +1,4 @@
-r"""Attention as the operators of this package share it: heads of a layout, pages of a cache, masks, and the sum itself."""
+r"""Attention as the operators of this package share it: heads of a layout, pages of a cache, masks, the sum itself."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,11 @@ def wide(tensor: Tensor) -> Tensor:
 def to_heads(name: str, argument: str, tensor: Tensor, layout: str, heads: int) -> Tensor:
     r"""A view of shape (batch, heads, positions, width) of a tensor of layout BSH, SBH, BSND or BNSD."""
     rank = len(layout)
-    check(tensor.dim() == rank, name, f"{argument} of layout {layout} must have {rank} dimensions, but is {_shape(tensor)}")
+    check(
+        tensor.dim() == rank,
+        name,
+        f"{argument} of layout {layout} must have {rank} dimensions, but is {_shape(tensor)}",
+    )
     if layout in ("BSH", "SBH"):
         check(
             tensor.shape[2] % heads == 0,
@@ -30,7 +34,9 @@ def to_heads(name: str, argument: str, tensor: Tensor, layout: str, heads: int) 
         split = tensor.unflatten(2, (heads, tensor.shape[2] // heads))
         return split.transpose(1, 2) if layout == "BSH" else split.permute(1, 2, 0, 3)
     found = tensor.transpose(1, 2) if layout == "BSND" else tensor
-    check(found.shape[1] == heads, name, f"{argument} of layout {layout} must have {heads} heads, but is {_shape(tensor)}")
+    check(
+        found.shape[1] == heads, name, f"{argument} of layout {layout} must have {heads} heads, but is {_shape(tensor)}"
+    )
     return found
 
 

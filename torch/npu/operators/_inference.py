@@ -119,13 +119,21 @@ def run(call: Inference) -> tuple[Tensor, Tensor]:
 
 def _check(c: Inference) -> None:
     name = c.name
-    check(c.layout in LAYOUTS, name, f"{c.named('input_layout')} must be one of {', '.join(LAYOUTS)}, but is '{c.layout}'")
+    check(
+        c.layout in LAYOUTS, name, f"{c.named('input_layout')} must be one of {', '.join(LAYOUTS)}, but is '{c.layout}'"
+    )
     check_dtype(name, "query", c.query, HALF)
     for argument, tensor in (("key", c.key), ("value", c.value)):
         if tensor.dtype == torch.int32:
-            raise NotImplementedError(f"{name}: {argument} of int32 holds numbers of four bits, which are not supported")
+            raise NotImplementedError(
+                f"{name}: {argument} of int32 holds numbers of four bits, which are not supported"
+            )
         check_dtype(name, argument, tensor, (c.query.dtype, torch.int8))
-    check(c.key.dtype == c.value.dtype, name, f"key and value must have one dtype, but are {c.key.dtype} and {c.value.dtype}")
+    check(
+        c.key.dtype == c.value.dtype,
+        name,
+        f"key and value must have one dtype, but are {c.key.dtype} and {c.value.dtype}",
+    )
     check(
         (c.key.dtype == torch.int8) == (c.small_key is not None),
         name,
@@ -155,15 +163,23 @@ def _check(c: Inference) -> None:
                 f"atten_mask of sparse_mode {c.mode} must be (2048, 2048), but is {shape}",
             )
         elif c.by_sequence:
-            raise NotImplementedError(f"{name}: atten_mask of sparse_mode {c.mode} is not defined for layout {c.layout}")
+            raise NotImplementedError(
+                f"{name}: atten_mask of sparse_mode {c.mode} is not defined for layout {c.layout}"
+            )
     check((c.query_rope is None) == (c.key_rope is None), name, "query_rope and key_rope go together")
-    check((c.key_prefix is None) == (c.value_prefix is None), name, "key_shared_prefix and value_shared_prefix go together")
+    check(
+        (c.key_prefix is None) == (c.value_prefix is None),
+        name,
+        "key_shared_prefix and value_shared_prefix go together",
+    )
     if c.block_table is not None:
         check(c.key_lengths is not None, name, f"block_table needs {c.named('actual_seq_lengths_kv')}")
         check(c.block_table.dim() == 2, name, f"block_table must be a matrix, but is {tuple(c.block_table.shape)}")
         check(c.block_size > 0, name, f"block_size must be positive with block_table, but is {c.block_size}")
         why = "it does not go with block_table"
-        check_none(name, why, query_padding_size=c.query_padding, kv_padding_size=c.key_padding, key_shared_prefix=c.key_prefix)
+        check_none(
+            name, why, query_padding_size=c.query_padding, kv_padding_size=c.key_padding, key_shared_prefix=c.key_prefix
+        )
     if c.query_padding is not None or c.key_padding is not None:
         why = "it is not defined with padding on the left"
         check_none(name, why, atten_mask=c.mask if c.mode < 2 else None, key_shared_prefix=c.key_prefix)
@@ -236,7 +252,11 @@ def _keys(c: Inference, batch: int) -> tuple[Tensor, Tensor, int]:
         return pages(c.name, argument, tensor, _used(c), heads, c.block_size)
 
     key, value = plain("key", c.key), plain("value", c.value)
-    check(key.shape[:3] == value.shape[:3], c.name, f"key and value don't fit: {tuple(c.key.shape)}, {tuple(c.value.shape)}")
+    check(
+        key.shape[:3] == value.shape[:3],
+        c.name,
+        f"key and value don't fit: {tuple(c.key.shape)}, {tuple(c.value.shape)}",
+    )
     check(key.shape[0] == batch, c.name, f"key has {key.shape[0]} sequences, but the query has {batch}")
     key, value = _plain(c, key, c.small_key, "key"), _plain(c, value, c.small_value, "value")
     if c.key_rope is not None:

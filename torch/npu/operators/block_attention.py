@@ -19,7 +19,11 @@ def _heads_of_blocks(name, layout, key_heads, query, key, value, lengths, key_le
     for argument, tensor in (("query", query), ("key", key), ("value", value)):
         check_dtype(name, argument, tensor, (query.dtype,) if tensor is not query else _HALF)
         check(tensor.dim() == len(layout), name, f"{argument} of layout {layout} must not be {tuple(tensor.shape)}")
-    check(key.shape == value.shape, name, f"key and value must have one shape, but are {tuple(key.shape)}, {tuple(value.shape)}")
+    check(
+        key.shape == value.shape,
+        name,
+        f"key and value must have one shape, but are {tuple(key.shape)}, {tuple(value.shape)}",
+    )
     check(
         key.shape[heads_at] == key_heads and query.shape[heads_at] % key_heads == 0,
         name,
@@ -59,7 +63,10 @@ def _hidden_blocks(name: str, mask: Tensor, shape, parts) -> list[Tensor]:
     columns = max(-(-k.shape[2] // shape[1]) for _, k, _ in parts)
     heads = parts[0][0].shape[1]
     check(
-        mask.dim() == 4 and mask.shape[:2] == (len(parts), heads) and mask.shape[2] >= rows and mask.shape[3] >= columns,
+        mask.dim() == 4
+        and mask.shape[:2] == (len(parts), heads)
+        and mask.shape[2] >= rows
+        and mask.shape[3] >= columns,
         name,
         f"block_sparse_mask must be ({len(parts)}, {heads}, {rows}, {columns}), but is {tuple(mask.shape)}",
     )
@@ -80,7 +87,8 @@ def _as_given(parts: list[Tensor], like: Tensor, layout: str) -> Tensor:
 
 
 @operator(
-    "npu_block_sparse_attention(Tensor query, Tensor key, Tensor value, Tensor block_sparse_mask, int[] block_shape, *, "
+    "npu_block_sparse_attention(Tensor query, Tensor key, Tensor value, Tensor block_sparse_mask, int[] "
+    "block_shape, *, "
     "str q_input_layout='TND', str kv_input_layout='TND', int num_key_value_heads=1, float scale_value=0.0, "
     f"int inner_precise=1, {_BLOCK_LENGTHS}, int? softmax_lse_flag=0) -> (Tensor, Tensor)"
 )
@@ -104,8 +112,8 @@ def npu_block_sparse_attention(
     Attention to the blocks of keys that a mask shows to each block of queries; sums are made in fp32.
 
     Args:
-        query: (positions, heads, width) of TND, or (batch, heads, positions, width) of BNSD; float16 or bfloat16; a head
-            has 64 or 128 elements.
+        query: (positions, heads, width) of TND, or (batch, heads, positions, width) of BNSD; float16 or bfloat16; a
+            head has 64 or 128 elements.
         key: like ``query``, of heads that divide those of the query.
         value: like ``key``.
         block_sparse_mask: int8, (batch, heads, blocks of queries, blocks of keys); 0 hides.

@@ -35,7 +35,8 @@ def _scatter(name: str, what: str, tokens: Tensor, cache: Tensor, slots: Tensor,
         check(
             cache.dim() == 4 and cache.shape[2:] == tokens.shape[1:],
             name,
-            f"{what}_cache must be (blocks, block_size, {tokens.shape[1]}, {tokens.shape[2]}), but is {tuple(cache.shape)}",
+            f"{what}_cache must be (blocks, block_size, {tokens.shape[1]}, {tokens.shape[2]}), but is "
+            f"{tuple(cache.shape)}",
         )
     write_slots(cache, slots, tokens, mode == "PA_NZ")
 
@@ -132,7 +133,8 @@ def npu_scatter_pa_kv_cache_functional(
 
 
 @operator(
-    f"npu_scatter_pa_cache.value(Tensor key, Tensor slot_mapping, *, {_COMPRESSION}, Tensor(a!) key_cache) -> Tensor(a!)"
+    f"npu_scatter_pa_cache.value(Tensor key, Tensor slot_mapping, *, {_COMPRESSION}, Tensor(a!) key_cache) -> "
+    "Tensor(a!)"
 )
 def npu_scatter_pa_cache(
     key, slot_mapping, *, compress_lens=None, compress_seq_offsets=None, seq_lens=None, key_cache
@@ -188,9 +190,7 @@ def npu_gather_pa_kv_cache(
     name = "npu_gather_pa_kv_cache"
     sequences, columns = block_tables.shape
     expected = sequences + int(is_seq_lens_cumsum)
-    check(
-        seq_lens.shape == (expected,), name, f"seq_lens must be ({expected}), but is {tuple(seq_lens.shape)}"
-    )
+    check(seq_lens.shape == (expected,), name, f"seq_lens must be ({expected}), but is {tuple(seq_lens.shape)}")
     ends = seq_lens.long()[1:] if is_seq_lens_cumsum else seq_lens.long().cumsum(0)
     starts = seq_lens.long()[:-1] if is_seq_lens_cumsum else ends - seq_lens.long()
     for what, cache, out in (("key", key_cache, key), ("value", value_cache, value)):
@@ -254,7 +254,9 @@ def npu_gather_pa_kv_cache_functional(
     return outs
 
 
-def _scatter_list(name: str, targets, indices: Tensor, updates: Tensor, mask: Tensor | None, reduce: str, axis: int) -> None:
+def _scatter_list(
+    name: str, targets, indices: Tensor, updates: Tensor, mask: Tensor | None, reduce: str, axis: int
+) -> None:
     check(reduce == "update", name, f"reduce must be 'update', but is '{reduce}'")
     check(axis in (-2, -1), name, f"axis must be -2 or -1, but is {axis}")
     if indices.dim() != 1 or updates.shape[axis] != 1:
@@ -328,7 +330,8 @@ def npu_scatter_list_(self, indices, updates, mask=None, reduce="update", axis=-
 
 @operator(
     "npu_advance_step_flashattn(Tensor(a!) input_tokens, Tensor sampled_token_ids, Tensor(b!) input_positions, "
-    "Tensor(c!) seq_lens, Tensor(d!) slot_mapping, Tensor block_tables, int num_seqs, int num_queries, int block_size, *, "
+    "Tensor(c!) seq_lens, Tensor(d!) slot_mapping, Tensor block_tables, int num_seqs, int num_queries, int "
+    "block_size, *, "
     "Tensor? spec_token=None, Tensor? accepted_num=None) -> ()"
 )
 def npu_advance_step_flashattn(

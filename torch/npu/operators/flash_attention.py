@@ -207,7 +207,11 @@ def npu_incre_flash_attention(
         atten_mask = atten_mask.reshape(-1, atten_mask.shape[-1])
     small_key = small_value = None
     if antiquant_scale is not None:
-        check(antiquant_scale.shape[0] == 2, name, f"antiquant_scale must be (2, ...), but is {tuple(antiquant_scale.shape)}")
+        check(
+            antiquant_scale.shape[0] == 2,
+            name,
+            f"antiquant_scale must be (2, ...), but is {tuple(antiquant_scale.shape)}",
+        )
         offsets = (None, None) if antiquant_offset is None else antiquant_offset.unbind(0)
         small_key, small_value = (Small(s, o, 0) for s, o in zip(antiquant_scale.unbind(0), offsets, strict=True))
     else:

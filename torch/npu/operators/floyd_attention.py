@@ -60,8 +60,8 @@ def npu_fused_floyd_attention(
     Sums are made in fp32.
 
     Args:
-        query_ik: (batch, heads, i, k, width), float16 or bfloat16; i is a multiple of 16, k and j of 128, and the width is
-            32, 64 or 128.
+        query_ik: (batch, heads, i, k, width), float16 or bfloat16; i is a multiple of 16, k and j of 128, and the
+            width is 32, 64 or 128.
         key_ij: (batch, heads, i, j, width).
         value_ij: like ``key_ij``.
         key_jk: (batch, heads, j, k, width).
@@ -143,10 +143,13 @@ def npu_fused_floyd_attention_backward(
         nothing = (atten_mask != 0).all(-1, keepdim=True)
         weights = torch.softmax(scores.masked_fill(nothing, 0), -1).masked_fill(nothing, 0)
     dy = wide(grad_output)
-    dweights = torch.einsum("bhimd,bhijd->bhimj", dy, first_value) + torch.einsum("bhimd,bhjmd->bhimj", dy, second_value)
+    dweights = torch.einsum("bhimd,bhijd->bhimj", dy, first_value) + torch.einsum(
+        "bhimd,bhjmd->bhimj", dy, second_value
+    )
     dscores = weights * (dweights - (dweights * weights).sum(-1, keepdim=True)) * scale_value
     grads = (
-        torch.einsum("bhimj,bhijd->bhimd", dscores, first_key) + torch.einsum("bhimj,bhjmd->bhimd", dscores, second_key),
+        torch.einsum("bhimj,bhijd->bhimd", dscores, first_key)
+        + torch.einsum("bhimj,bhjmd->bhimd", dscores, second_key),
         torch.einsum("bhimj,bhimd->bhijd", dscores, query),
         torch.einsum("bhimj,bhimd->bhijd", weights, dy),
         torch.einsum("bhimj,bhimd->bhjmd", dscores, query),

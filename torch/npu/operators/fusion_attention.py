@@ -1,4 +1,4 @@
-r"""The further forms of npu_fusion_attention: with a rotated part of the heads (v2), and with tensors for numbers (v3)."""
+r"""Further forms of npu_fusion_attention: with a rotated part of the heads (v2), and with tensors for numbers (v3)."""
 
 import torch
 from torch import Tensor
@@ -86,10 +86,12 @@ def _check_v2(name: str, pse_type: int, q_start_idx, kv_start_idx) -> None:
 
 
 @operator(
-    "npu_fusion_attention_v2(Tensor query, Tensor key, Tensor value, int head_num, str input_layout, *, Tensor? pse=None, "
+    "npu_fusion_attention_v2(Tensor query, Tensor key, Tensor value, int head_num, str input_layout, *, Tensor? "
+    "pse=None, "
     "Tensor? padding_mask=None, Tensor? atten_mask=None, Tensor? query_rope=None, Tensor? key_rope=None, "
     "float scale=1.0, float keep_prob=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, "
-    f"{_V2_TAIL}, Tensor? dropout_mask=None, int seed=0, int offset=0) -> (Tensor, Tensor, Tensor, Tensor, int, int, int)"
+    f"{_V2_TAIL}, Tensor? dropout_mask=None, int seed=0, int offset=0) -> (Tensor, Tensor, Tensor, Tensor, int, "
+    "int, int)"
 )
 def npu_fusion_attention_v2(
     query,
@@ -193,9 +195,11 @@ def npu_fusion_attention_v2(
 
 
 @operator(
-    f"npu_fusion_attention_grad_v2(Tensor query, Tensor key, Tensor value, Tensor dy, int head_num, str input_layout, *, "
+    "npu_fusion_attention_grad_v2(Tensor query, Tensor key, Tensor value, Tensor dy, int head_num, str "
+    "input_layout, *, "
     f"{_GRAD_INPUTS}, Tensor? query_rope=None, Tensor? key_rope=None, float scale_value=1.0, float keep_prob=1.0, "
-    "int pre_tokens=2147483647, int next_tokens=2147483647, int inner_precise=0, int seed=0, int offset=0, int numels=0, "
+    "int pre_tokens=2147483647, int next_tokens=2147483647, int inner_precise=0, int seed=0, int offset=0, int "
+    "numels=0, "
     f"{_V2_TAIL.removeprefix('int inner_precise=0, ')}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def npu_fusion_attention_grad_v2(
@@ -275,8 +279,8 @@ def npu_fusion_attention_grad_v2(
         sink: as there.
 
     Returns:
-        The gradients of ``query``, ``key``, ``value``, ``pse``, ``query_rope``, ``key_rope`` and ``sink``; empty tensors
-        for those that are not given.
+        The gradients of ``query``, ``key``, ``value``, ``pse``, ``query_rope``, ``key_rope`` and ``sink``; empty
+        tensors for those that are not given.
     """
     name = "npu_fusion_attention_grad_v2"
     _check_v2(name, pse_type, q_start_idx, kv_start_idx)
@@ -376,7 +380,8 @@ def npu_fusion_attention_v3(
         offset: of the form ``.out``: where the sixth one goes.
 
     Returns:
-        The first four results of ``npu_fusion_attention``, and the seed and the offset of its dropout, int64, on the CPU.
+        The first four results of ``npu_fusion_attention``, and the seed and the offset of its dropout, int64, on the
+        CPU.
     """
     out, top, total, rest, seed, offset, _ = torch.ops.npu.npu_fusion_attention(
         query,
@@ -458,7 +463,8 @@ def npu_fusion_attention_grad_v3(
     sink=None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     r"""
-    The gradient of :func:`npu_fusion_attention_v3`. The seed and the offset are read on the host where there is dropout.
+    The gradient of :func:`npu_fusion_attention_v3`. The seed and the offset are read on the host where there is
+    dropout.
 
     Args:
         query: as there.
@@ -497,7 +503,8 @@ def npu_fusion_attention_grad_v3(
         dsink: of the form ``.out``: where the fifth one goes.
 
     Returns:
-        The gradients of ``query``, ``key``, ``value``, ``pse`` and ``sink``; empty tensors for those that are not given.
+        The gradients of ``query``, ``key``, ``value``, ``pse`` and ``sink``; empty tensors for those that are not
+        given.
 
     Raises:
         RuntimeError: where there is dropout without its seed and offset.

@@ -34,8 +34,8 @@ def npu_mhc_pre(
         inner_precise: 0 or 1; without effect.
 
     Returns:
-        The layer's input, (..., width), of the dtype of ``x``; the factors of its result, (..., n), float32; those of the
-        streams, (..., n, n), float32; three empty tensors.
+        The layer's input, (..., width), of the dtype of ``x``; the factors of its result, (..., n), float32; those of
+        the streams, (..., n, n), float32; three empty tensors.
 
     Raises:
         RuntimeError: for shapes and dtypes that do not fit.
@@ -43,7 +43,9 @@ def npu_mhc_pre(
     """
     name = "npu_mhc_pre"
     check_dtype(name, "x", x, _HALF)
-    check(x.dim() in (3, 4) and x.shape[-2] in _STREAMS, name, f"x must have 4, 6 or 8 streams, but is {tuple(x.shape)}")
+    check(
+        x.dim() in (3, 4) and x.shape[-2] in _STREAMS, name, f"x must have 4, 6 or 8 streams, but is {tuple(x.shape)}"
+    )
     streams, width = x.shape[-2:]
     rows = streams * streams + 2 * streams
     if out_flag != 0:
@@ -96,7 +98,11 @@ def _check_post(name: str, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_pos
         if tensor is not None:
             if argument != "h_out":
                 check_dtype(name, argument, tensor, (torch.float32,))
-            check(tuple(tensor.shape) == tuple(shape), name, f"{argument} must be {tuple(shape)}, but is {tuple(tensor.shape)}")
+            check(
+                tuple(tensor.shape) == tuple(shape),
+                name,
+                f"{argument} must be {tuple(shape)}, but is {tuple(tensor.shape)}",
+            )
 
 
 @operator("npu_mhc_post(Tensor x, Tensor? h_res, Tensor h_out, Tensor h_post) -> Tensor")
@@ -161,8 +167,8 @@ def npu_mhc_sinkhorn(x, *, eps=1e-6, num_iters=20, out_flag=0) -> tuple[Tensor, 
         out_flag: 1: the last two results are wanted.
 
     Returns:
-        The matrices, of the shape of ``x``; what every division gave, the softmax first, (2 * num_iters, n, n, ...); the
-        sums, (2 * num_iters, n, ...), of which the first ones are 0; empty tensors unless they are wanted.
+        The matrices, of the shape of ``x``; what every division gave, the softmax first, (2 * num_iters, n, n, ...);
+        the sums, (2 * num_iters, n, ...), of which the first ones are 0; empty tensors unless they are wanted.
 
     Raises:
         RuntimeError: for shapes, dtypes and numbers that do not fit.

@@ -205,7 +205,11 @@ def npu_fused_infer_attention_score(
     scales, offsets = (key_antiquant_scale, value_antiquant_scale), (key_antiquant_offset, value_antiquant_offset)
     modes = (key_antiquant_mode, value_antiquant_mode)
     if scales == (None, None) and antiquant_scale is not None:
-        check(antiquant_scale.shape[0] == 2, name, f"antiquant_scale must be (2, ...), but is {tuple(antiquant_scale.shape)}")
+        check(
+            antiquant_scale.shape[0] == 2,
+            name,
+            f"antiquant_scale must be (2, ...), but is {tuple(antiquant_scale.shape)}",
+        )
         check(antiquant_mode in (0, 1), name, f"antiquant_mode must be 0 or 1, but is {antiquant_mode}")
         scales = tuple(antiquant_scale.unbind(0))
         offsets = (None, None) if antiquant_offset is None else tuple(antiquant_offset.unbind(0))
@@ -502,7 +506,9 @@ def _npu_fused_infer_attention_score_v2_infer_output(
     """
     name = "_npu_fused_infer_attention_score_v2_infer_output"
     check_none(name, "it is reserved", query_dtype=query_dtype, value_dtype=value_dtype)
-    check_none(name, "results in small integers are not supported", quant_scale_out=quant_scale_out, out_dtype=out_dtype)
+    check_none(
+        name, "results in small integers are not supported", quant_scale_out=quant_scale_out, out_dtype=out_dtype
+    )
     key_heads = num_key_value_heads or num_query_heads
     call = Inference(name, query, value, value, num_query_heads, key_heads, input_layout, 1.0, block_table=block_table)
     return _empty_output(call, return_softmax_lse)
@@ -528,4 +534,6 @@ def _workspace_doc(name: str, arguments: str | None) -> str:
 
 
 _npu_fused_infer_attention_score_get_max_workspace.__doc__ = _workspace_doc("npu_fused_infer_attention_score", _V1)
-_npu_fused_infer_attention_score_v2_get_max_workspace.__doc__ = _workspace_doc("npu_fused_infer_attention_score_v2", _V2)
+_npu_fused_infer_attention_score_v2_get_max_workspace.__doc__ = _workspace_doc(
+    "npu_fused_infer_attention_score_v2", _V2
+)

@@ -20,7 +20,11 @@ _V2_ARGUMENTS = f"{_CACHE_ARGUMENTS}, int? k_cache_dtype=None, int? ckv_cache_dt
 def _slots_of_blocks(name: str, index: Tensor, batch: int, tokens: int, size: int, scale: int) -> Tensor:
     r"""The slots of (batch, tokens) where the index has the start of each block of a sequence."""
     columns = -(-tokens // size)
-    check(index.numel() == batch * columns, name, f"index must have {batch * columns} elements, but is {tuple(index.shape)}")
+    check(
+        index.numel() == batch * columns,
+        name,
+        f"index must have {batch * columns} elements, but is {tuple(index.shape)}",
+    )
     at = torch.arange(tokens, device=index.device)
     starts = index.reshape(batch, columns).long()[:, at // size] * scale
     return torch.where(starts >= 0, starts + at % size, starts)
@@ -53,13 +57,19 @@ def _rotate_and_store(name, kv, gamma, cos, sin, index, k_cache, ckv_cache, opti
             name,
             f"{argument} must have four dimensions, the last of {width}, and one head, but is {tuple(cache.shape)}",
         )
-    check(mode == "Norm" or mode in _PAGED, name, f"cache_mode must be Norm or one of {', '.join(_PAGED)}, but is '{mode}'")
+    check(
+        mode == "Norm" or mode in _PAGED,
+        name,
+        f"cache_mode must be Norm or one of {', '.join(_PAGED)}, but is '{mode}'",
+    )
     plain = wide(kv)
     normalised = rms_norm(plain[..., :512], wide(gamma), epsilon)[0].to(kv.dtype)
     rotated = interleaved_half(plain[..., 512:], wide(cos), wide(sin)).to(kv.dtype)
     for cache, rows in ((k_cache, rotated), (ckv_cache, normalised)):
         if mode == "Norm":
-            check(index.shape == (batch, tokens), name, f"index must be ({batch}, {tokens}), but is {tuple(index.shape)}")
+            check(
+                index.shape == (batch, tokens), name, f"index must be ({batch}, {tokens}), but is {tuple(index.shape)}"
+            )
             places = torch.arange(batch, device=index.device).unsqueeze(1) * cache.shape[2]
             slots = torch.where(index >= 0, index + places, index)
             # The head is one, so a sequence of a batch is a block.
@@ -69,7 +79,11 @@ def _rotate_and_store(name, kv, gamma, cos, sin, index, k_cache, ckv_cache, opti
         if mode.startswith("PA_BLK"):
             slots = _slots_of_blocks(name, index, batch, tokens, cache.shape[1], 1)
         else:
-            check(index.numel() == batch * tokens, name, f"index must have {batch * tokens} elements, but is {tuple(index.shape)}")
+            check(
+                index.numel() == batch * tokens,
+                name,
+                f"index must have {batch * tokens} elements, but is {tuple(index.shape)}",
+            )
             slots = index
         write_slots(fractal_view(name, "cache", cache) if fractal else cache, slots, rows, fractal)
     return rotated, normalised
@@ -110,8 +124,8 @@ def npu_kv_rmsnorm_rope_cache(
         cos: (batch, 1, tokens, 64).
         sin: (batch, 1, tokens, 64).
         index: int64; (batch, tokens) of Norm: places in each sequence; (batch * tokens) of the pages: slots; or, of
-            PA_BLK, (batch * blocks of a sequence): the slots that its blocks start at. Each once; negative ones are left
-            out.
+            PA_BLK, (batch * blocks of a sequence): the slots that its blocks start at. Each once; negative ones are
+            left out.
         k_cache: of the dtype of ``kv``: (batch, 1, places, 64) of Norm, else (blocks, block_size, 1, 64).
         ckv_cache: the same with 512 elements.
         k_rope_scale: must be None.
@@ -178,7 +192,8 @@ def npu_kv_rmsnorm_rope_cache_v2(
 
 
 @operator(
-    "npu_kv_rmsnorm_rope_cache_v2_functional(Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, Tensor k_cache, "
+    "npu_kv_rmsnorm_rope_cache_v2_functional(Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, "
+    "Tensor k_cache, "
     f"Tensor ckv_cache, {_V2_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def npu_kv_rmsnorm_rope_cache_v2_functional(
@@ -237,7 +252,9 @@ def _prolog(name, weights, kv_cache, kr_cache, cache_index, epsilons, mode) -> t
             raise NotImplementedError(f"{name}: {argument} must be torch.bfloat16, but is {tensor.dtype}")
     heads, plain, latent = uk.shape
     rotary = sin.shape[-1]
-    check(x.dim() in (2, 3), name, f"token_x must be (tokens, width) or (batch, tokens, width), but is {tuple(x.shape)}")
+    check(
+        x.dim() in (2, 3), name, f"token_x must be (tokens, width) or (batch, tokens, width), but is {tuple(x.shape)}"
+    )
     for argument, tensor, shape in (
         ("weight_dq", dq, (x.shape[-1], gamma_q.shape[0])),
         ("weight_uq_qr", uq_qr, (gamma_q.shape[0], heads * (plain + rotary))),
@@ -336,8 +353,8 @@ def npu_mla_prolog(*args, **options) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         weight_dkv_kr: (width, latent key + rotary).
         rmsnorm_gamma_cq: (latent query).
         rmsnorm_gamma_ckv: (latent key).
-        rope_sin: (tokens, rotary) or (batch, tokens, rotary). Pairs of neighbours are rotated, and the first ones of the
-            pairs come first in the result.
+        rope_sin: (tokens, rotary) or (batch, tokens, rotary). Pairs of neighbours are rotated, and the first ones of
+            the pairs come first in the result.
         rope_cos: like it.
         cache_index: (tokens) or (batch, tokens), int64: slots, each once; negative ones are left out.
         kv_cache: (blocks, block_size, 1, latent key), bfloat16; is written.

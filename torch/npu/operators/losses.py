@@ -38,8 +38,8 @@ def npu_fused_linear_online_max_sum(
         The greatest score of each token, the sum of the exponentials of its scores less that, and the score of its
         target less that, 0 for a target of another device; all float32. Which targets are of another device, a bit
         each, the first one in the greatest bit of a byte, uint8, filled up with ones; the targets counted from
-        the first word, 0 for those of other devices; the scores, (tokens, words), of the dtype of ``input``, or an empty
-        tensor.
+        the first word, 0 for those of other devices; the scores, (tokens, words), of the dtype of ``input``, or an
+        empty tensor.
 
     Raises:
         RuntimeError: for shapes, dtypes and indices that do not fit.
@@ -49,7 +49,10 @@ def npu_fused_linear_online_max_sum(
     check_dtype(name, "weight", weight, (input.dtype,))
     check_dtype(name, "target", target, _INTEGERS)
     check(
-        input.dim() == 2 and weight.dim() == 2 and input.shape[1] == weight.shape[1] and target.shape == input.shape[:1],
+        input.dim() == 2
+        and weight.dim() == 2
+        and input.shape[1] == weight.shape[1]
+        and target.shape == input.shape[:1],
         name,
         f"input, weight and target must be (tokens, width), (words, width) and (tokens), but are {tuple(input.shape)}, "
         f"{tuple(weight.shape)} and {tuple(target.shape)}",

@@ -20,7 +20,8 @@ def npu_attention_update(lse, local_out, update_type) -> tuple[Tensor, Tensor]:
         update_type: 0: the second result is empty; 1: it is the logarithm of all sums.
 
     Returns:
-        The result, (rows, width), of the dtype of ``local_out``, and the logarithms, (rows), float32, or an empty tensor.
+        The result, (rows, width), of the dtype of ``local_out``, and the logarithms, (rows), float32, or an empty
+        tensor.
 
     Raises:
         RuntimeError: for numbers of parts, shapes or dtypes that do not fit.
@@ -101,12 +102,15 @@ def npu_ring_attention_update(
     check(
         prev_attn_out.shape == cur_attn_out.shape and prev_attn_out.dim() == 3,
         name,
-        f"prev_attn_out and cur_attn_out must be of one shape of three dimensions, but are {tuple(prev_attn_out.shape)} "
+        "prev_attn_out and cur_attn_out must be of one shape of three dimensions, but are "
+        f"{tuple(prev_attn_out.shape)} "
         f"and {tuple(cur_attn_out.shape)}",
     )
     check(input_layout in ("SBH", "TND"), name, f"input_layout must be SBH or TND, but is '{input_layout}'")
     check(
-        input_softmax_layout in ("", "TND"), name, f"input_softmax_layout must be '' or TND, but is '{input_softmax_layout}'"
+        input_softmax_layout in ("", "TND"),
+        name,
+        f"input_softmax_layout must be '' or TND, but is '{input_softmax_layout}'",
     )
     for tensor in statistics:
         check_dtype(name, "statistics", tensor, (torch.float32,))
@@ -121,7 +125,9 @@ def npu_ring_attention_update(
         fits = prev_softmax_max.shape[0] == batch and prev_softmax_max.shape[2] == queries
     else:
         fits = prev_softmax_max.shape[:2] == prev_attn_out.shape[:2]
-    check(fits, name, f"statistics of {tuple(prev_softmax_max.shape)} don't fit results of {tuple(prev_attn_out.shape)}")
+    check(
+        fits, name, f"statistics of {tuple(prev_softmax_max.shape)} don't fit results of {tuple(prev_attn_out.shape)}"
+    )
     # A row that saw nothing has the sum 0, and whatever maximum.
     old_max, new_max = (
         top.masked_fill(total == 0, float("-inf"))

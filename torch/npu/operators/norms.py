@@ -19,9 +19,12 @@ def _check_last(name: str, x: Tensor, **parameters: Tensor | None) -> None:
         if tensor is None:
             continue
         check(
-            tensor.shape == first.shape and 0 < tensor.dim() <= x.dim() and tensor.shape == x.shape[x.dim() - tensor.dim() :],
+            tensor.shape == first.shape
+            and 0 < tensor.dim() <= x.dim()
+            and tensor.shape == x.shape[x.dim() - tensor.dim() :],
             name,
-            f"{argument} must have the shape of the last dimensions of x, but is {tuple(tensor.shape)} for {tuple(x.shape)}",
+            f"{argument} must have the shape of the last dimensions of x, but is {tuple(tensor.shape)} for "
+            f"{tuple(x.shape)}",
         )
 
 
@@ -30,7 +33,8 @@ def _summands(name: str, x1: Tensor, x2: Tensor, dtypes: tuple[torch.dtype, ...]
     check(
         x1.shape == x2.shape and x1.dtype == x2.dtype,
         name,
-        f"x1 and x2 must have one shape and dtype, but are {tuple(x1.shape)}, {x1.dtype} and {tuple(x2.shape)}, {x2.dtype}",
+        f"x1 and x2 must have one shape and dtype, but are {tuple(x1.shape)}, {x1.dtype} and {tuple(x2.shape)}, "
+        f"{x2.dtype}",
     )
     return wide(x1) + wide(x2)
 
@@ -82,7 +86,8 @@ def npu_add_rms_norm_quant(
         dst_type: must be None or torch.int8.
 
     Returns:
-        The integers, int8, saturated; those of the second scales, or zeros without them; the sum, of the dtype of ``x1``.
+        The integers, int8, saturated; those of the second scales, or zeros without them; the sum, of the dtype of
+        ``x1``.
 
     Raises:
         RuntimeError: for shapes and dtypes that do not fit.
@@ -225,7 +230,8 @@ def npu_add_rms_norm_v2(x1, x2, gamma, epsilon=1e-06) -> Tensor:
 
 
 @operator(
-    "npu_add_rms_norm_v2_functional(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)"
+    "npu_add_rms_norm_v2_functional(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, "
+    "Tensor)"
 )
 def npu_add_rms_norm_v2_functional(x1, x2, gamma, epsilon=1e-06) -> tuple[Tensor, Tensor, Tensor]:
     r"""
@@ -326,13 +332,12 @@ def _norm_grad(grad: Tensor, normal: Tensor, gamma: Tensor | None, factor: Tenso
     r"""The gradient of what was normalised to ``normal`` with ``factor`` over the last ``rank`` dimensions."""
     over = tuple(range(-rank, 0))
     scaled = grad if gamma is None else grad * gamma
-    return factor * (
-        scaled - scaled.mean(over, keepdim=True) - normal * (scaled * normal).mean(over, keepdim=True)
-    )
+    return factor * (scaled - scaled.mean(over, keepdim=True) - normal * (scaled * normal).mean(over, keepdim=True))
 
 
 @operator(
-    "npu_deep_norm_backward(Tensor dy, Tensor x, Tensor gx, Tensor gamma, Tensor mean, Tensor rstd, float alpha=0.3) -> "
+    "npu_deep_norm_backward(Tensor dy, Tensor x, Tensor gx, Tensor gamma, Tensor mean, Tensor rstd, float "
+    "alpha=0.3) -> "
     "(Tensor, Tensor, Tensor, Tensor)"
 )
 def npu_deep_norm_backward(dy, x, gx, gamma, mean, rstd, alpha=0.3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -385,7 +390,8 @@ def npu_layernorm_grad(grad_out, input, normalized_shape, mean, rstd, weight, bi
     check(
         0 < rank <= input.dim() and tuple(input.shape[input.dim() - rank :]) == tuple(normalized_shape),
         name,
-        f"normalized_shape must be that of the last dimensions of input, {tuple(input.shape)}, but is {normalized_shape}",
+        f"normalized_shape must be that of the last dimensions of input, {tuple(input.shape)}, but is "
+        f"{normalized_shape}",
     )
     factor, grad = wide(rstd), wide(grad_out)
     outer = (*input.shape[: input.dim() - rank], *(1,) * rank)

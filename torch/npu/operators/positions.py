@@ -57,8 +57,14 @@ def npu_mrope(
         f"cos_sin_cache must be (rows, rotary) with rotary and head_size multiples of {multiple} and rotary at most "
         f"head_size, but is {tuple(cos_sin_cache.shape)} for head_size {head_size}",
     )
-    check(rotary_mode in ("half", "interleaved"), name, f"rotary_mode must be half or interleaved, but is '{rotary_mode}'")
-    check(cache_mode in ("default", "interleave"), name, f"cache_mode must be default or interleave, but is '{cache_mode}'")
+    check(
+        rotary_mode in ("half", "interleaved"), name, f"rotary_mode must be half or interleaved, but is '{rotary_mode}'"
+    )
+    check(
+        cache_mode in ("default", "interleave"),
+        name,
+        f"cache_mode must be default or interleave, but is '{cache_mode}'",
+    )
     tokens = query.shape[0]
     for argument, tensor in (("query", query), ("key", key)):
         check(
@@ -78,7 +84,11 @@ def npu_mrope(
         check(sum(section) == rotary // 2, name, f"mrope_section must add up to {rotary // 2}, but is {section}")
         cos, sin = (_of_axes(name, t, section, cache_mode) for t in (cos, sin))
     else:
-        check(positions.dim() == 1, name, f"positions must be ({tokens}) without mrope_section, but are {tuple(positions.shape)}")
+        check(
+            positions.dim() == 1,
+            name,
+            f"positions must be ({tokens}) without mrope_section, but are {tuple(positions.shape)}",
+        )
         check(cache_mode == "default", name, "cache_mode must be default without mrope_section")
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
 

@@ -93,7 +93,8 @@ def _repeated(tensor: Tensor, heads: int) -> Tensor:
 
 @operator(
     "npu_chunk_gated_delta_rule(Tensor query, Tensor key, Tensor value, *, Tensor? beta=None, "
-    "Tensor? initial_state=None, Tensor? actual_seq_lengths=None, float? scale=None, Tensor? g=None) -> (Tensor, Tensor)"
+    "Tensor? initial_state=None, Tensor? actual_seq_lengths=None, float? scale=None, Tensor? g=None) -> (Tensor, "
+    "Tensor)"
 )
 def npu_chunk_gated_delta_rule(
     query, key, value, *, beta=None, initial_state=None, actual_seq_lengths=None, scale=None, g=None
@@ -130,7 +131,9 @@ def npu_chunk_gated_delta_rule(
     _check_rule(name, query, key, value, beta=beta, g=g)
     heads = value.shape[1]
     shape = (actual_seq_lengths.shape[0], heads, value.shape[2], key.shape[2])
-    check(tuple(initial_state.shape) == shape, name, f"initial_state must be {shape}, but is {tuple(initial_state.shape)}")
+    check(
+        tuple(initial_state.shape) == shape, name, f"initial_state must be {shape}, but is {tuple(initial_state.shape)}"
+    )
     check_dtype(name, "initial_state", initial_state, (torch.bfloat16, torch.float32))
     sequence, first, _ = _sequences(name, actual_seq_lengths, query.shape[0])
     decay = None if g is None else g.float().exp().view(-1, heads, 1, 1)
@@ -163,7 +166,8 @@ _RECURRENT = (
 
 
 @operator(
-    f"npu_recurrent_gated_delta_rule(Tensor query, Tensor key, Tensor value, Tensor(a!) state, *, {_RECURRENT}) -> Tensor"
+    f"npu_recurrent_gated_delta_rule(Tensor query, Tensor key, Tensor value, Tensor(a!) state, *, {_RECURRENT}) "
+    "-> Tensor"
 )
 def npu_recurrent_gated_delta_rule(
     query,
@@ -242,7 +246,8 @@ def npu_recurrent_gated_delta_rule(
 
 
 @operator(
-    f"npu_recurrent_gated_delta_rule_functional(Tensor query, Tensor key, Tensor value, Tensor state, *, {_RECURRENT}) -> "
+    "npu_recurrent_gated_delta_rule_functional(Tensor query, Tensor key, Tensor value, Tensor state, *, "
+    f"{_RECURRENT}) -> "
     "(Tensor, Tensor)"
 )
 def npu_recurrent_gated_delta_rule_functional(query, key, value, state, **options) -> tuple[Tensor, Tensor]:
@@ -275,7 +280,8 @@ def _check_conv(name: str, input: Tensor, weight: Tensor, mask: Tensor | None) -
     check(
         input.dim() == 3 and tuple(weight.shape) == (_WINDOW, input.shape[2]),
         name,
-        f"input and weight must be (positions, batch, channels) and ({_WINDOW}, channels), but are {tuple(input.shape)} "
+        f"input and weight must be (positions, batch, channels) and ({_WINDOW}, channels), but are "
+        f"{tuple(input.shape)} "
         f"and {tuple(weight.shape)}",
     )
     if mask is not None:
@@ -386,7 +392,8 @@ def npu_fused_causal_conv1d(
         x: (tokens, channels), sequences one behind the other, or (sequences, tokens, channels); float16 or bfloat16.
         weight: (3, channels), of its dtype; the last one is of the present token.
         conv_states: (lines, 2 or more, channels): the last tokens of sequences, the latest last; is written.
-        query_start_loc: (sequences + 1), int32: where sequences start, and the last one ends; needed with two dimensions.
+        query_start_loc: (sequences + 1), int32: where sequences start, and the last one ends; needed with two
+            dimensions.
         cache_indices: (sequences), int32: the line of each; None: in order.
         initial_state_mode: without effect.
         bias: without effect.
@@ -423,8 +430,16 @@ def npu_fused_causal_conv1d(
     for argument, tensor in (("weight", weight), ("conv_states", conv_states)):
         check_dtype(name, argument, tensor, (x.dtype,))
     channels = x.shape[-1]
-    check(x.dim() in (2, 3), name, f"x must be (tokens, channels) or (sequences, tokens, channels), but is {tuple(x.shape)}")
-    check(tuple(weight.shape) == (_WINDOW, channels), name, f"weight must be ({_WINDOW}, {channels}), but is {tuple(weight.shape)}")
+    check(
+        x.dim() in (2, 3),
+        name,
+        f"x must be (tokens, channels) or (sequences, tokens, channels), but is {tuple(x.shape)}",
+    )
+    check(
+        tuple(weight.shape) == (_WINDOW, channels),
+        name,
+        f"weight must be ({_WINDOW}, {channels}), but is {tuple(weight.shape)}",
+    )
     check(
         conv_states.dim() == 3 and conv_states.shape[1] >= _WINDOW - 1 and conv_states.shape[2] == channels,
         name,

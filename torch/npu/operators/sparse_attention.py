@@ -46,7 +46,11 @@ class _Keys:
 
     def __init__(self, name, layout, key, lengths, table):
         self.name, self.table, self.layout = name, table, layout
-        check(layout in ("BSND", "TND", "PA_BSND"), name, f"the layout of key must be BSND, TND or PA_BSND, but is '{layout}'")
+        check(
+            layout in ("BSND", "TND", "PA_BSND"),
+            name,
+            f"the layout of key must be BSND, TND or PA_BSND, but is '{layout}'",
+        )
         check((table is not None) == (layout == "PA_BSND"), name, "block_table goes with PA_BSND")
         check(
             key.dim() == (3 if layout == "TND" else 4) and key.shape[-2] == 1,
@@ -61,7 +65,9 @@ class _Keys:
             self.lengths = ends - self.starts
         elif layout == "BSND":
             self.starts = torch.arange(key.shape[0], device=key.device) * self.size
-            self.lengths = torch.full((key.shape[0],), self.size, device=key.device) if lengths is None else lengths.long()
+            self.lengths = (
+                torch.full((key.shape[0],), self.size, device=key.device) if lengths is None else lengths.long()
+            )
         else:
             self.starts, self.lengths = None, lengths.long()
 
@@ -77,10 +83,18 @@ def _chosen(name, tokens: _Tokens, keys: _Keys, indices: Tensor, block: int, mod
     r"""For each query the rows of its keys, and which of them it doesn't see; (queries, keys)."""
     check_dtype(name, "sparse_indices", indices, (torch.int32,))
     check(indices.shape[-2] == 1, name, f"sparse_indices must have one head, but is {tuple(indices.shape)}")
-    check(block in (1, 2, 4, 8, 16, 32, 64, 128), name, f"sparse_block_size must be a power of 2 up to 128, but is {block}")
+    check(
+        block in (1, 2, 4, 8, 16, 32, 64, 128),
+        name,
+        f"sparse_block_size must be a power of 2 up to 128, but is {block}",
+    )
     check(mode in (0, 3), name, f"sparse_mode must be 0 or 3, but is {mode}")
     flat = indices.reshape(-1, indices.shape[-1], 1).long()
-    check(flat.shape[0] == tokens.at.shape[0], name, f"sparse_indices must have the queries' positions, but is {tuple(indices.shape)}")
+    check(
+        flat.shape[0] == tokens.at.shape[0],
+        name,
+        f"sparse_indices must have the queries' positions, but is {tuple(indices.shape)}",
+    )
     place = (flat * block + torch.arange(block, device=indices.device)).flatten(1)
     valid = (flat >= 0).expand(-1, -1, block).flatten(1) & (place < tokens.last(mode).unsqueeze(1))
     rows = keys.rows(tokens.sequence.unsqueeze(1), torch.where(valid, place, 0))
@@ -147,7 +161,8 @@ def npu_sparse_flash_attention(
         sparse_indices: int32, (..., 1, blocks): the blocks of keys that a query sees; negative ones are none.
         scale_value: factor of the products.
         block_table: int32, (batch, columns): the cache's blocks of each sequence, of PA_BSND.
-        actual_seq_lengths_query: int32: positions of each query; with TND the ends of the sequences, which must be given.
+        actual_seq_lengths_query: int32: positions of each query; with TND the ends of the sequences, which must be
+            given.
         actual_seq_lengths_kv: int32: positions of each key; with TND their ends; needed with TND and PA_BSND.
         query_rope: a further part of the heads of the query, of 64 elements.
         key_rope: that of the key.
@@ -172,7 +187,11 @@ def npu_sparse_flash_attention(
     name = "npu_sparse_flash_attention"
     _check_sparse(name, query, key, value, query_rope, key_rope, attention_mode, pre_tokens, next_tokens)
     check(layout_query in ("BSND", "TND"), name, f"layout_query must be BSND or TND, but is '{layout_query}'")
-    check(layout_kv in (layout_query, "PA_BSND"), name, f"layout_kv must be {layout_query} or PA_BSND, but is '{layout_kv}'")
+    check(
+        layout_kv in (layout_query, "PA_BSND"),
+        name,
+        f"layout_kv must be {layout_query} or PA_BSND, but is '{layout_kv}'",
+    )
     if return_softmax_lse:
         check(layout_kv != "PA_BSND", name, "return_softmax_lse is not for PA_BSND")
         check_none(name, "whether the sums count it is not documented", sinks=sinks)
@@ -304,11 +323,12 @@ def npu_lightning_indexer(
     The lengths stay on the device. Scores of every query with every key are made, head by head.
 
     Args:
-        query: (batch, positions, heads, 128) of BSND, or (positions, heads, 128) of TND; float16 or bfloat16; at most 64
-            heads.
+        query: (batch, positions, heads, 128) of BSND, or (positions, heads, 128) of TND; float16 or bfloat16; at most
+            64 heads.
         key: of one head: like ``query``, or (blocks, block_size, 1, 128) of PA_BSND.
         weights: one for each head of each query; of the dtype of ``query`` or float32.
-        actual_seq_lengths_query: int32: positions of each query; with TND the ends of the sequences, which must be given.
+        actual_seq_lengths_query: int32: positions of each query; with TND the ends of the sequences, which must be
+            given.
         actual_seq_lengths_key: int32: positions of each key; with TND their ends; needed with TND and PA_BSND.
         block_table: int32, (batch, columns): the cache's blocks of each sequence, of PA_BSND.
         layout_query: BSND or TND.
@@ -331,11 +351,16 @@ def npu_lightning_indexer(
     check_dtype(name, "key", key, (query.dtype,))
     check_dtype(name, "weights", weights, (query.dtype, torch.float32))
     check(layout_query in ("BSND", "TND"), name, f"layout_query must be BSND or TND, but is '{layout_query}'")
-    check(layout_key in (layout_query, "PA_BSND"), name, f"layout_key must be {layout_query} or PA_BSND, but is '{layout_key}'")
+    check(
+        layout_key in (layout_query, "PA_BSND"),
+        name,
+        f"layout_key must be {layout_query} or PA_BSND, but is '{layout_key}'",
+    )
     check(
         query.shape[-1] == 128 and key.shape[-1] == 128 and query.shape[-2] <= 64,
         name,
-        f"query and key must have heads of 128 elements, at most 64, but are {tuple(query.shape)} and {tuple(key.shape)}",
+        f"query and key must have heads of 128 elements, at most 64, but are {tuple(query.shape)} and "
+        f"{tuple(key.shape)}",
     )
     check(
         weights.shape == query.shape[:-1],
@@ -357,9 +382,13 @@ def npu_lightning_indexer(
         places = key.shape[0]
         stored = key.reshape(-1, 128)
     else:
-        batch, places = (block_table.shape[0], block_table.shape[1] * keys.size) if block_table is not None else key.shape[:2]
+        batch, places = (
+            (block_table.shape[0], block_table.shape[1] * keys.size) if block_table is not None else key.shape[:2]
+        )
         sequence = torch.arange(batch, device=key.device).unsqueeze(1)
-        stored = key.reshape(-1, 128)[keys.rows(sequence, torch.arange(places, device=key.device)).clamp(0, key.numel() // 128 - 1)]
+        stored = key.reshape(-1, 128)[
+            keys.rows(sequence, torch.arange(places, device=key.device)).clamp(0, key.numel() // 128 - 1)
+        ]
     if layout_key != "TND" and layout_query == "BSND":
         # Each sequence has keys of its own.
         grouped, share = query, weights
