@@ -336,6 +336,32 @@ class TestInferAttention(LlmOpsTestCase):
                 if "infer_output" not in call.name:
                     self.check_compiled(call)
 
+    def test_lengths_as_symbols(self):
+        query, cache = torch.randn(2, 1, 32).half().npu(), torch.randn(4, 16, 32).half().npu()
+        table = torch.tensor([[0, 1], [3, 2]], dtype=torch.int32).npu()
+
+        def run(first, second):
+            lengths = {"actual_seq_lengths_kv": [first, second]}
+            kwargs = {"num_heads": 2, "block_table": table, "block_size": 16, **lengths}
+            return torch.npu_fused_infer_attention_score(query, cache, cache, **kwargs)[0]
+
+        compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+        for lengths in ((20, 31), (9, 25), (7, 7)):
+            self.assertEqual(compiled(*lengths), run(*lengths))
+
+    def test_captured(self):
+        query, cache = torch.randn(2, 1, 32).half().npu(), torch.randn(4, 16, 32).half().npu()
+        table = torch.tensor([[0, 1], [3, 2]], dtype=torch.int32).npu()
+        kwargs = {"num_heads": 2, "block_table": table, "block_size": 16, "actual_seq_lengths_kv": [9, 25]}
+        torch.npu_fused_infer_attention_score(query, cache, cache, **kwargs)
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            out, _ = torch.npu_fused_infer_attention_score(query, cache, cache, **kwargs)
+        query.normal_()
+        table.copy_(table.flip(0))
+        graph.replay()
+        self.assertEqual(out, torch.npu_fused_infer_attention_score(query, cache, cache, **kwargs)[0])
+
     def test_refusals(self):
         q = torch.ones(2, 3, 32).half().npu()
         f = torch.ones(1).npu()

@@ -117,7 +117,9 @@ def per_batch(lengths: Sequence[int], like: Tensor) -> Tensor | int:
     r"""The lengths as one number if they are equal, else as a tensor that broadcasts to (batch, 1, 1, 1)."""
     if all(length == lengths[0] for length in lengths):
         return lengths[0]
-    return torch.tensor(list(lengths), device=like.device).view(-1, 1, 1, 1)
+    # Filled on the device, so that a graph can capture it; and lengths may be symbols of a compiled program.
+    each = [torch.full((1,), length, dtype=torch.int64, device=like.device) for length in lengths]
+    return torch.cat(each).view(-1, 1, 1, 1)
 
 
 def hidden_by_mode(

@@ -288,7 +288,7 @@ def _used(c: Inference) -> Tensor:
     lengths = lengths_of(c.name, c.named("actual_seq_lengths_kv"), c.key_lengths, batch, columns * c.block_size)
     limit = per_batch(lengths, table)
     start = torch.arange(columns, device=table.device) * c.block_size
-    return table.masked_fill(start >= (limit if isinstance(limit, int) else limit.view(-1, 1)), 0)
+    return table.masked_fill(start >= (limit.view(-1, 1) if isinstance(limit, Tensor) else limit), 0)
 
 
 def _batch(c: Inference, query: Tensor, query_lengths: Sequence[int] | None) -> tuple[Tensor, Tensor]:
@@ -314,7 +314,7 @@ def _batch(c: Inference, query: Tensor, query_lengths: Sequence[int] | None) -> 
         r"""Positions within the sequences, and which are outside of them."""
         at = torch.arange(total, device=query.device)
         if padding is None:
-            full = isinstance(count, int) and count == total
+            full = not isinstance(count, Tensor) and count == total
             return at, None if full else at.view(1, 1, 1, -1) >= count
         start = total - padding.clamp(min=0).view(-1, 1, 1, 1) - count
         at = at - start

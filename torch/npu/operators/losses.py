@@ -13,7 +13,7 @@ _INTEGERS = (torch.int32, torch.int64)
 
 def _bits(device: torch.device) -> Tensor:
     r"""What the bits of a byte are worth, of which the first is the greatest."""
-    return torch.tensor([128, 64, 32, 16, 8, 4, 2, 1], dtype=torch.uint8, device=device)
+    return torch.pow(2, torch.arange(7, -1, -1, device=device)).to(torch.uint8)
 
 
 @operator(
