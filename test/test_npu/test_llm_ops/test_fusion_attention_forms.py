@@ -85,6 +85,29 @@ class TestFusionAttentionForms(LlmOpsTestCase):
         with self.assertRaisesRegex(RuntimeError, "keep_prob below 1 needs seed and offset"):
             torch.npu_fusion_attention_grad_v3(*given, out, 2, "BNSD", keep_prob=0.5)
 
+    def test_announced(self):
+        """The tensors to write into have the shapes of the results, in every layout."""
+        for layout in ("BSH", "SBH", "BSND", "BNSD", "TND"):
+            shapes = [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6)]
+            given = [
+                laid_out(draw(*s, seed=1), layout) if layout != "TND" else draw(s[2], s[1], s[3], seed=1)
+                for s in shapes
+            ]
+            given = [t.npu() for t in given]
+            ends = (
+                {"actual_seq_qlen": torch.tensor([3]), "actual_seq_kvlen": torch.tensor([5])} if layout == "TND" else {}
+            )
+            results = torch.npu_fusion_attention_v3(*given, 4, layout, **ends)
+            told = torch.ops.npu._npu_fusion_attention_v3_infer_output(*given, 4, layout)
+            space = torch.ops.npu._npu_fusion_attention_v3_get_max_workspace(*given, 4, layout)
+            self.assertEqual([(t.shape, t.dtype) for t in told], [(t.shape, t.dtype) for t in results[:3]], msg=layout)
+            sink = torch.randn(4).npu()
+            grads = torch.npu_fusion_attention_grad_v3(*given, results[0], 4, layout, sink=sink, **ends)
+            told = torch.ops.npu._npu_fusion_attention_grad_v3_infer_output(*given, None, sink)
+            self.assertEqual([(t.shape, t.dtype) for t in told], [(t.shape, t.dtype) for t in grads], msg=layout)
+            again = torch.ops.npu._npu_fusion_attention_grad_v3_get_max_workspace(*given, results[0], 4, layout)
+            self.assertEqual((space.numel(), again.numel()), (0, 0))
+
     def test_compiled(self):
         query, key = draw(2, 2, 3, 8, seed=1), draw(2, 2, 5, 8, seed=2)
         rope = {"query_rope": draw(2, 2, 3, 4, seed=3), "key_rope": draw(2, 2, 5, 4, seed=4)}

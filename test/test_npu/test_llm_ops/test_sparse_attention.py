@@ -113,6 +113,43 @@ class TestSparseAttention(LlmOpsTestCase):
             self.check_call(plain)
         self.check_compiled(plain)
 
+    def test_small_integers(self):
+        """Integers with scales choose as the numbers that they stand for do."""
+        generator = torch.Generator().manual_seed(3)
+        for layout, key_layout in (("BSND", "BSND"), ("TND", "PA_BSND")):
+            query = torch.randint(-50, 50, (2, 3, 4, 128), generator=generator, dtype=torch.int8)
+            key = torch.randint(-50, 50, (2, 16, 1, 128), generator=generator, dtype=torch.int8)
+            scales = [torch.rand(t.shape[:-1], generator=generator) / 50 + 0.01 for t in (query, key)]
+            weights = torch.randn(2, 3, 4, generator=generator).half()
+            kwargs = {"layout_query": layout, "layout_key": key_layout, "sparse_count": 5}
+            kwargs["actual_seq_lengths_key"] = torch.tensor([16, 11], dtype=torch.int32)
+            if layout == "TND":
+                query, scales[0], weights = (t.flatten(0, 1) for t in (query, scales[0], weights))
+                kwargs["actual_seq_lengths_query"] = torch.tensor([2, 6], dtype=torch.int32)
+                kwargs["block_table"] = torch.tensor([[1], [0]], dtype=torch.int32)
+            plain = [t.double() * s.double().unsqueeze(-1) for t, s in zip((query, key), scales, strict=True)]
+            call = Call("npu_quant_lightning_indexer", (query, key, weights, *scales, 0, 0), kwargs)
+            self.check_call(call)
+            self.check_compiled(call)
+            got = torch.npu_quant_lightning_indexer(
+                *(t.npu() for t in call.args[:5]),
+                0,
+                0,
+                **{k: v.npu() if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()},
+            ).cpu()
+            for token in range(6):
+                b, i, n = (
+                    (token // 3, token % 3, 3)
+                    if layout == "BSND"
+                    else (int(token >= 2), token - 2 * (token >= 2), 2 + 2 * (token >= 2))
+                )
+                length = (16, 11)[b]
+                keys = plain[1][b if layout == "BSND" else (1, 0)[b], : length - n + i + 1, 0]
+                row = plain[0].flatten(0, -3)[token]
+                scores = (torch.relu(row @ keys.t()) * weights.flatten(0, -2)[token].double().unsqueeze(1)).sum(0)
+                order = torch.sort(scores, descending=True, stable=True).indices[:5].int()
+                self.assertEqual(got.flatten(0, -3)[token, 0], order, msg=f"{layout} {token}")
+
     def indexer(self, seed, layout, key_layout, flag=False):
         rng, generator, lengths, key_lengths, held, ends, draw, stored = case(seed, layout, key_layout, 128)
         mode, count = rng.choice((0, 3)), rng.choice((1, 5, 30))

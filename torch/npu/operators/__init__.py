@@ -19,6 +19,12 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "announced_attention": (
+        "_npu_fusion_attention_grad_v3_get_max_workspace",
+        "_npu_fusion_attention_grad_v3_infer_output",
+        "_npu_fusion_attention_v3_get_max_workspace",
+        "_npu_fusion_attention_v3_infer_output",
+    ),
     "block_attention": (
         "npu_block_sparse_attention",
         "npu_block_sparse_attention_backward",
@@ -112,6 +118,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "routing": ("npu_moe_gating_top_k",),
     "sparse_attention": (
         "npu_lightning_indexer",
+        "npu_quant_lightning_indexer",
         "npu_sparse_flash_attention",
         "npu_sparse_flash_attention_grad",
     ),

@@ -295,6 +295,80 @@ def npu_sparse_flash_attention_grad(
     )
 
 
+def _best(
+    name: str,
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    lengths: tuple[Tensor | None, Tensor | None, Tensor | None],
+    layouts: tuple[str, str],
+    most: int,
+    mode: int,
+) -> tuple[Tensor, Tensor]:
+    r"""The greatest sums of each query over its heads, fp32, and the keys that they are of; -inf and -1 behind them."""
+    check(layouts[0] in ("BSND", "TND"), name, f"layout_query must be BSND or TND, but is '{layouts[0]}'")
+    check(
+        layouts[1] in (layouts[0], "PA_BSND"),
+        name,
+        f"layout_key must be {layouts[0]} or PA_BSND, but is '{layouts[1]}'",
+    )
+    check(
+        query.shape[-1] == 128 and key.shape[-1] == 128 and query.shape[-2] <= 64,
+        name,
+        "query and key must have heads of 128 elements, at most 64, but are "
+        f"{tuple(query.shape)} and {tuple(key.shape)}",
+    )
+    check(
+        weights.shape == query.shape[:-1],
+        name,
+        f"weights must be {tuple(query.shape[:-1])}, but is {tuple(weights.shape)}",
+    )
+    check(mode in (0, 3), name, f"sparse_mode must be 0 or 3, but is {mode}")
+    query_lengths, key_lengths, block_table = lengths
+    layout_query, layout_key = layouts
+    keys = _Keys(name, layout_key, key, key_lengths, block_table)
+    tokens = _Tokens(name, layout_query, query, query_lengths, keys.lengths)
+    count = tokens.at.shape[0]
+    if layout_key == "TND":
+        places = key.shape[0]
+        stored = key.reshape(-1, 128)
+    else:
+        batch, places = (
+            (block_table.shape[0], block_table.shape[1] * keys.size) if block_table is not None else key.shape[:2]
+        )
+        sequence = torch.arange(batch, device=key.device).unsqueeze(1)
+        stored = key.reshape(-1, 128)[
+            keys.rows(sequence, torch.arange(places, device=key.device)).clamp(0, key.numel() // 128 - 1)
+        ]
+    if layout_key != "TND" and layout_query == "BSND":
+        # Each sequence has keys of its own.
+        grouped, share = query, weights
+        scores = torch.zeros(*query.shape[:2], places, device=query.device)
+    else:
+        grouped, share = query.reshape(1, count, *query.shape[-2:]), weights.reshape(1, count, -1)
+        stored = stored.reshape(1, -1, 128)
+        scores = torch.zeros(1, count, stored.shape[1], device=query.device)
+    for head in range(query.shape[-2]):
+        products = torch.relu(wide(grouped[:, :, head]) @ wide(stored).transpose(-1, -2))
+        scores = scores + products * wide(share[:, :, head]).unsqueeze(-1)
+    scores = scores.reshape(count, -1)
+    # The place of the first key of each query's sequence among the columns.
+    base = torch.zeros_like(tokens.at)
+    if layout_key == "TND":
+        base = keys.starts[tokens.sequence]
+    elif layout_query == "TND":
+        base = tokens.sequence * places
+    at = torch.arange(scores.shape[1], device=query.device) - base.unsqueeze(1)
+    scores = scores.masked_fill((at < 0) | (at >= tokens.last(mode).unsqueeze(1)), HIDDEN)
+    kept = min(most, scores.shape[1])
+    best, chosen = (t[:, :kept] for t in torch.sort(scores, dim=-1, descending=True, stable=True))
+    chosen = torch.where(best == HIDDEN, -1, chosen - base.unsqueeze(1))
+    missing = (0, most - kept)
+    shape = (*query.shape[:-2], 1, most)
+    chosen = torch.nn.functional.pad(chosen, missing, value=-1).int().view(shape)
+    return torch.nn.functional.pad(best, missing, value=HIDDEN).view(shape), chosen
+
+
 @operator(
     "npu_lightning_indexer(Tensor query, Tensor key, Tensor weights, *, Tensor? actual_seq_lengths_query=None, "
     "Tensor? actual_seq_lengths_key=None, Tensor? block_table=None, str layout_query='BSND', str layout_key='BSND', "
@@ -350,24 +424,6 @@ def npu_lightning_indexer(
     check_dtype(name, "query", query, _HALF)
     check_dtype(name, "key", key, (query.dtype,))
     check_dtype(name, "weights", weights, (query.dtype, torch.float32))
-    check(layout_query in ("BSND", "TND"), name, f"layout_query must be BSND or TND, but is '{layout_query}'")
-    check(
-        layout_key in (layout_query, "PA_BSND"),
-        name,
-        f"layout_key must be {layout_query} or PA_BSND, but is '{layout_key}'",
-    )
-    check(
-        query.shape[-1] == 128 and key.shape[-1] == 128 and query.shape[-2] <= 64,
-        name,
-        f"query and key must have heads of 128 elements, at most 64, but are {tuple(query.shape)} and "
-        f"{tuple(key.shape)}",
-    )
-    check(
-        weights.shape == query.shape[:-1],
-        name,
-        f"weights must be {tuple(query.shape[:-1])}, but is {tuple(weights.shape)}",
-    )
-    check(sparse_mode in (0, 3), name, f"sparse_mode must be 0 or 3, but is {sparse_mode}")
     check(pre_tokens == _ALL and next_tokens == _ALL, name, "pre_tokens and next_tokens must be their defaults")
     check(
         1 <= sparse_count <= 2048 or sparse_count in range(3072, 8193, 1024),
@@ -375,46 +431,90 @@ def npu_lightning_indexer(
         f"sparse_count must be 1 to 2048 or a multiple of 1024 up to 8192, but is {sparse_count}",
     )
     check(not (return_value and layout_key == "PA_BSND"), name, "return_value is not for PA_BSND")
-    keys = _Keys(name, layout_key, key, actual_seq_lengths_key, block_table)
-    tokens = _Tokens(name, layout_query, query, actual_seq_lengths_query, keys.lengths)
-    count = tokens.at.shape[0]
-    if layout_key == "TND":
-        places = key.shape[0]
-        stored = key.reshape(-1, 128)
-    else:
-        batch, places = (
-            (block_table.shape[0], block_table.shape[1] * keys.size) if block_table is not None else key.shape[:2]
+    lengths = (actual_seq_lengths_query, actual_seq_lengths_key, block_table)
+    best, chosen = _best(name, query, key, weights, lengths, (layout_query, layout_key), sparse_count, sparse_mode)
+    return chosen, best.to(query.dtype) if return_value else query.new_empty(0)
+
+
+@operator(
+    "npu_quant_lightning_indexer(Tensor query, Tensor key, Tensor weights, Tensor query_dequant_scale, "
+    "Tensor key_dequant_scale, int query_quant_mode, int key_quant_mode, *, Tensor? actual_seq_lengths_query=None, "
+    "Tensor? actual_seq_lengths_key=None, Tensor? block_table=None, str layout_query='BSND', str layout_key='BSND', "
+    "int sparse_count=2048, int sparse_mode=3, int pre_tokens=9223372036854775807, "
+    "int next_tokens=9223372036854775807, int? query_dtype=None, int? key_dtype=None) -> Tensor"
+)
+def npu_quant_lightning_indexer(
+    query,
+    key,
+    weights,
+    query_dequant_scale,
+    key_dequant_scale,
+    query_quant_mode,
+    key_quant_mode,
+    *,
+    actual_seq_lengths_query=None,
+    actual_seq_lengths_key=None,
+    block_table=None,
+    layout_query="BSND",
+    layout_key="BSND",
+    sparse_count=2048,
+    sparse_mode=3,
+    pre_tokens=_ALL,
+    next_tokens=_ALL,
+    query_dtype=None,
+    key_dtype=None,
+) -> Tensor:
+    r"""
+    :func:`npu_lightning_indexer` of small integers that have a scale for each head of each position.
+
+    Args:
+        query: int8, of the shape there.
+        key: int8, of the shape there.
+        weights: as there; float16 or bfloat16.
+        query_dequant_scale: float16 or float32; of the shape of ``query`` but its last dimension.
+        key_dequant_scale: float16 or float32; of the shape of ``key`` but its last dimension.
+        query_quant_mode: must be 0.
+        key_quant_mode: must be 0.
+        actual_seq_lengths_query: as there.
+        actual_seq_lengths_key: as there.
+        block_table: as there.
+        layout_query: as there.
+        layout_key: as there.
+        sparse_count: 1 to 2048.
+        sparse_mode: as there.
+        pre_tokens: must be the default.
+        next_tokens: must be the default.
+        query_dtype: must be None or torch.int8.
+        key_dtype: must be None or torch.int8.
+
+    Returns:
+        The chosen keys, best first, int32, (..., 1, sparse_count), -1 where a query sees fewer.
+
+    Raises:
+        RuntimeError: for shapes, dtypes, modes and layouts that do not fit.
+    """
+    name = "npu_quant_lightning_indexer"
+    for argument, tensor, scale in (("query", query, query_dequant_scale), ("key", key, key_dequant_scale)):
+        check_dtype(name, argument, tensor, (torch.int8,))
+        check_dtype(name, f"{argument}_dequant_scale", scale, (torch.float16, torch.float32))
+        check(
+            scale.shape == tensor.shape[:-1],
+            name,
+            f"{argument}_dequant_scale must be {tuple(tensor.shape[:-1])}, but is {tuple(scale.shape)}",
         )
-        sequence = torch.arange(batch, device=key.device).unsqueeze(1)
-        stored = key.reshape(-1, 128)[
-            keys.rows(sequence, torch.arange(places, device=key.device)).clamp(0, key.numel() // 128 - 1)
-        ]
-    if layout_key != "TND" and layout_query == "BSND":
-        # Each sequence has keys of its own.
-        grouped, share = query, weights
-        scores = torch.zeros(*query.shape[:2], places, device=query.device)
-    else:
-        grouped, share = query.reshape(1, count, *query.shape[-2:]), weights.reshape(1, count, -1)
-        stored = stored.reshape(1, -1, 128)
-        scores = torch.zeros(1, count, stored.shape[1], device=query.device)
-    for head in range(query.shape[-2]):
-        products = torch.relu(wide(grouped[:, :, head]) @ wide(stored).transpose(-1, -2))
-        scores = scores + products * wide(share[:, :, head]).unsqueeze(-1)
-    scores = scores.reshape(count, -1)
-    # The place of the first key of each query's sequence among the columns.
-    base = torch.zeros_like(tokens.at)
-    if layout_key == "TND":
-        base = keys.starts[tokens.sequence]
-    elif layout_query == "TND":
-        base = tokens.sequence * places
-    at = torch.arange(scores.shape[1], device=query.device) - base.unsqueeze(1)
-    scores = scores.masked_fill((at < 0) | (at >= tokens.last(sparse_mode).unsqueeze(1)), HIDDEN)
-    kept = min(sparse_count, scores.shape[1])
-    best, chosen = (t[:, :kept] for t in torch.sort(scores, dim=-1, descending=True, stable=True))
-    chosen = torch.where(best == HIDDEN, -1, chosen - base.unsqueeze(1))
-    missing = (0, sparse_count - kept)
-    chosen = torch.nn.functional.pad(chosen, missing, value=-1).int()
-    shape = (*query.shape[:-2], 1, sparse_count)
-    if not return_value:
-        return chosen.view(shape), query.new_empty(0)
-    return chosen.view(shape), torch.nn.functional.pad(best, missing, value=HIDDEN).to(query.dtype).view(shape)
+    check_dtype(name, "weights", weights, _HALF)
+    for argument, value, allowed in (
+        ("query_quant_mode", query_quant_mode, (0,)),
+        ("key_quant_mode", key_quant_mode, (0,)),
+        ("query_dtype", query_dtype, (None, 1)),
+        ("key_dtype", key_dtype, (None, 1)),
+    ):
+        check(value in allowed, name, f"{argument} must be {allowed[-1]}, but is {value}")
+    check(1 <= sparse_count <= 2048, name, f"sparse_count must be 1 to 2048, but is {sparse_count}")
+    check(pre_tokens == _ALL and next_tokens == _ALL, name, "pre_tokens and next_tokens must be their defaults")
+    numbers = (
+        query.float() * wide(query_dequant_scale).unsqueeze(-1),
+        key.float() * wide(key_dequant_scale).unsqueeze(-1),
+    )
+    lengths = (actual_seq_lengths_query, actual_seq_lengths_key, block_table)
+    return _best(name, *numbers, weights, lengths, (layout_query, layout_key), sparse_count, sparse_mode)[1]
