@@ -39,6 +39,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_scatter_pa_kv_cache",
         "npu_scatter_pa_kv_cache_functional",
     ),
+    "compression": (
+        "npu_nsa_compress",
+        "npu_nsa_compress_grad",
+    ),
     "flash_attention": (
         "npu_incre_flash_attention",
         "npu_prompt_flash_attention",
