@@ -148,4 +148,4 @@ class _NpuNamespace(_OpNamespace):
 
 def attach() -> None:
     r"""Makes ``torch.ops.npu`` the namespace that knows the operators of this package."""
-    torch.ops.npu = _NpuNamespace("npu")
+    torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]

@@ -106,9 +106,9 @@ def run(call: Inference) -> tuple[Tensor, Tensor]:
     Positions of the query behind its length give 0, and -inf as logarithm; so do rows that see nothing.
     """
     _check(call)
-    query, query_rope = (_of_query(call, t) for t in (call.query, call.query_rope))
-    if query_rope is not None:
-        query = torch.cat([query, query_rope], -1)
+    query = _of_query(call, call.query)
+    if call.query_rope is not None:
+        query = torch.cat([query, _of_query(call, call.query_rope)], -1)
     if not call.by_sequence:
         out, sums = _batch(call, query, call.query_lengths)
         return from_heads(out, call.outer).to(call.query.dtype), sums
@@ -189,10 +189,8 @@ def _check(c: Inference) -> None:
         check_none(name, why, key_shared_prefix=c.key_prefix, key_antiquant_scale=c.small_key and c.small_key.scale)
 
 
-def _of_query(c: Inference, tensor: Tensor | None) -> Tensor | None:
+def _of_query(c: Inference, tensor: Tensor) -> Tensor:
     r"""(batch, heads, positions, width), or (heads, positions, width) of sequences."""
-    if tensor is None:
-        return None
     if not c.by_sequence:
         return to_heads(c.name, "query", tensor, c.inner, c.heads)
     return _of_sequences(c, "query", tensor, c.heads)

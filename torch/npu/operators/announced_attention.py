@@ -68,8 +68,8 @@ def _npu_fusion_attention_grad_v3_infer_output(
     Returns:
         Tensors of the shapes and dtypes of its results.
     """
-    empty = (query.new_empty(0) if t is None else torch.empty_like(t) for t in (pse, sink))
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), *empty
+    dpse, dsink = (query.new_empty(0) if t is None else torch.empty_like(t) for t in (pse, sink))
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), dpse, dsink
 
 
 def _memory(query: Tensor) -> Tensor:

@@ -144,8 +144,9 @@ def npu_block_sparse_attention(
     lengths = (actual_seq_lengths, actual_seq_lengths_kv)
     parts = _heads_of_blocks(name, q_input_layout, num_key_value_heads, query, key, value, *lengths)
     outs, sums = [], []
-    for part, hidden in zip(parts, _hidden_blocks(name, block_sparse_mask, block_shape, parts), strict=True):
-        out, total = attend(*part, scale_value, hidden)
+    masks = _hidden_blocks(name, block_sparse_mask, block_shape, parts)
+    for (queries, keys, values), hidden in zip(parts, masks, strict=True):
+        out, total = attend(queries, keys, values, scale_value, hidden)
         outs.append(out.to(query.dtype))
         sums.append(total)
     out = _as_given(outs, query, q_input_layout)

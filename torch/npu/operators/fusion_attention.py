@@ -403,8 +403,8 @@ def npu_fusion_attention_v3(
         softmax_layout=softmax_layout,
         sink=sink,
     )
-    place = {"dtype": torch.int64, "device": "cpu"}
-    return out, top, total, rest, torch.full((1,), seed, **place), torch.full((1,), offset, **place)
+    drawn = (torch.full((1,), number, dtype=torch.int64, device="cpu") for number in (seed, offset))
+    return out, top, total, rest, *drawn
 
 
 @operator(

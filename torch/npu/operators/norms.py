@@ -450,8 +450,10 @@ def npu_group_norm_swish_grad(
         (dy * normal).sum((0, 2)).to(weight.dtype),
         dy.sum((0, 2)).to(bias.dtype),
     )
-    given = (result if want else input.new_empty(0) for result, want in zip(results, grad_input_mask, strict=True))
-    return tuple(given)
+    first, second, third = (
+        result if want else input.new_empty(0) for result, want in zip(results, grad_input_mask, strict=True)
+    )
+    return first, second, third
 
 
 @operator(

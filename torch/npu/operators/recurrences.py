@@ -29,10 +29,10 @@ def _check_rule(name: str, query: Tensor, key: Tensor, value: Tensor, **gates: T
         name,
         f"the heads of value, {heads}, must be a multiple of those of key, {key.shape[1]}",
     )
-    for argument, tensor in gates.items():
-        if tensor is not None:
+    for argument, gate in gates.items():
+        if gate is not None:
             shape = (tokens, heads, key.shape[2]) if argument == "gk" else (tokens, heads)
-            check(tuple(tensor.shape) == shape, name, f"{argument} must be {shape}, but is {tuple(tensor.shape)}")
+            check(tuple(gate.shape) == shape, name, f"{argument} must be {shape}, but is {tuple(gate.shape)}")
 
 
 def _run_rule(
