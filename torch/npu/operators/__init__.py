@@ -119,7 +119,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_recurrent_gated_delta_rule",
         "npu_recurrent_gated_delta_rule_functional",
     ),
+    "rotated_caches": ("npu_qkv_rms_norm_rope_cache",),
     "routing": ("npu_moe_gating_top_k",),
+    "softmaxes": (
+        "npu_attn_softmax_",
+        "npu_attn_softmax_backward_",
+        "npu_masked_softmax_with_rel_pos_bias",
+    ),
     "sparse_attention": (
         "npu_lightning_indexer",
         "npu_quant_lightning_indexer",
