@@ -376,6 +376,7 @@ class TestInferAttention(LlmOpsTestCase):
             (RuntimeError, "actual_seq_lengths_kv must be 0 to the 3", {"actual_seq_lengths_kv": [4]}),
             (RuntimeError, "num_key_value_heads must divide", {"num_key_value_heads": 3}),
             (RuntimeError, "query_rope and key_rope go together", {"query_rope": q}),
+            (RuntimeError, "with query_rope a head must have 128 or 512", {"query_rope": q, "key_rope": q}),
             (RuntimeError, "key_antiquant_scale goes with", {"key_antiquant_scale": f, "value_antiquant_scale": f}),
         ):
             with self.assertRaisesRegex(error, f"{NAME}: .*{message}"):

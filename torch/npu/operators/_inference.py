@@ -108,7 +108,16 @@ def run(call: Inference) -> tuple[Tensor, Tensor]:
     _check(call)
     query = _of_query(call, call.query)
     if call.query_rope is not None:
-        query = torch.cat([query, _of_query(call, call.query_rope)], -1)
+        rope = _of_query(call, call.query_rope)
+        check(
+            query.shape[-1] in (128, 512) and rope.shape[-1] == 64,
+            call.name,
+            "with query_rope a head must have 128 or 512 elements and 64 rotated ones, but has "
+            f"{query.shape[-1]} and {rope.shape[-1]}",
+        )
+        query = torch.cat([query, rope], -1)
+    elif query.shape[-1] > 512:
+        raise RuntimeError(f"{call.name}: a head must have at most 512 elements, but has {query.shape[-1]}")
     if not call.by_sequence:
         out, sums = _batch(call, query, call.query_lengths)
         return from_heads(out, call.outer).to(call.query.dtype), sums
