@@ -167,6 +167,16 @@ METHODS = (
 _VARIADIC = frozenset(("npu_broadcast", "npu_confusion_transpose", "npu_reshape", "npu_transpose"))
 
 
+def _spell_out(overload: torch._ops.OpOverload, kwargs: dict) -> None:
+    r"""Gives the outputs of the list ``out`` their names."""
+    outs = kwargs.pop("out")
+    names = [a.name for a in overload._schema.arguments if a.is_out]
+    if len(names) != len(outs):
+        name = overload._schema.name.removeprefix("npu::")
+        raise TypeError(f"{name}() expected out to have {len(names)} elements but got {len(outs)}")
+    kwargs.update(zip(names, outs, strict=True))
+
+
 class _NpuOp:
     r"""One operator; calls ``torch.ops.npu.<name>``, whose overloads it documents."""
 
@@ -190,12 +200,23 @@ class _NpuOp:
         if len(args) > 2 and self.__name__ in _VARIADIC and all(isinstance(a, int) for a in args[1:]):
             args = (args[0], args[1:])
         if type(kwargs.get("out")) in (tuple, list):
-            outs = kwargs.pop("out")
-            names = [a.name for a in packet.out._schema.arguments if a.is_out]
-            if len(names) != len(outs):
-                raise TypeError(f"{self.__name__}() expected out to have {len(names)} elements but got {len(outs)}")
-            kwargs.update(zip(names, outs, strict=True))
+            _spell_out(packet.out, kwargs)
         return packet(*args, **kwargs)
+
+    def __getattr__(self, name):
+        r"""An overload, as of ``torch.ops.npu``, that takes several outputs as ``out`` too."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        overload = getattr(getattr(torch.ops.npu, self.__name__), name)
+        if not isinstance(overload, torch._ops.OpOverload):
+            raise AttributeError(name)
+
+        def call(*args, **kwargs):
+            if type(kwargs.get("out")) in (tuple, list):
+                _spell_out(overload, kwargs)
+            return overload(*args, **kwargs)
+
+        return call
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
