@@ -88,7 +88,8 @@ DOCS = {
         "quant_scale + quant_offset, rounded.",
         {
             "x": f"of shape (m, k); {_FLOAT}",
-            "weight": "of shape (k, n), int8; or (k, n / 8), int32, each of which holds eight numbers of four bits",
+            "weight": "of shape (k, n), int8; or (k, n / 8), int32, each of which holds eight numbers of four bits; or a "
+            "view that transposes such, (k / 8, n)",
             "antiquant_scale": "of shape (1), (n), (1, n), or (groups, n)",
             "antiquant_offset": "of the shape of antiquant_scale, or None",
             "quant_scale": "of shape (1), (n) or (1, n), float32 or what npu_trans_quant_param makes; or None",

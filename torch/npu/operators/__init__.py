@@ -19,6 +19,71 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "block_numbers": (
+        "npu_anti_mx_quant",
+        "npu_dynamic_block_quant",
+        "npu_dynamic_dual_level_mx_quant",
+        "npu_dynamic_mx_quant",
+        "npu_dynamic_mx_quant_with_dual_axis",
+    ),
+    "expert_choice": (
+        "npu_moe_gating_top_k_backward",
+        "npu_moe_gating_top_k_softmax_v2",
+        "npu_moe_update_expert",
+    ),
+    "expert_maps": (
+        "_npu_moe_token_unpermute",
+        "_npu_moe_token_unpermute_with_routing_map",
+        "npu_moe_token_permute_grad_v2",
+        "npu_moe_token_permute_with_routing_map",
+        "npu_moe_token_permute_with_routing_map_grad",
+        "npu_moe_token_unpermute_grad_v2",
+        "npu_moe_token_unpermute_with_routing_map",
+        "npu_moe_token_unpermute_with_routing_map_grad",
+    ),
+    "expert_rows": (
+        "npu_moe_init_routing_v2",
+        "npu_moe_re_routing",
+    ),
+    "grouped_products": (
+        "npu_ffn",
+        "npu_grouped_matmul_add",
+        "npu_grouped_matmul_add_",
+        "npu_grouped_matmul_finalize_routing",
+        "npu_grouped_matmul_swiglu_quant",
+        "npu_grouped_matmul_swiglu_quant_v2",
+    ),
+    "matrices": (
+        "_npu_dtype_cast",
+        "_npu_dtype_cast_backward",
+        "_npu_index_add",
+        "_npu_index_add_",
+        "npu_bmm_v2_mat1_backward",
+        "npu_bmm_v2_mat2_backward",
+        "npu_dtype_cast_backward",
+        "npu_fused_matmul",
+        "npu_gather_backward",
+        "npu_gather_sparse_index",
+        "npu_gather_sparse_index_backward",
+        "npu_prefetch",
+        "npu_view_copy",
+    ),
+    "quantised_activations": (
+        "npu_clipped_swiglu",
+        "npu_dequant_swiglu_quant",
+        "npu_gelu_quant",
+        "npu_swiglu_quant",
+    ),
+    "quantised_products": (
+        "npu_add_quant_matmul",
+        "npu_add_quant_matmul_",
+        "npu_convert_weight_to_int4pack",
+        "npu_dequant_bias",
+        "npu_quant_matmul_gelu",
+        "npu_quant_matmul_reduce_sum",
+        "npu_transpose_batchmatmul",
+        "npu_transpose_quant_batchmatmul",
+    ),
     "routing": ("npu_moe_gating_top_k",),
 }
 OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() for name in names}

@@ -79,11 +79,11 @@ def npu_moe_gating_top_k(
     if group_count > 1:
         grouped = choice.view(tokens, group_count, members)
         worth = grouped.amax(-1) if group_select_mode == 0 else grouped.topk(2, -1).values.sum(-1)
-        kept = torch.sort(worth, -1, descending=True, stable=True).indices[:, :k_group]
+        kept = torch.sort(worth, dim=-1, descending=True, stable=True).indices[:, :k_group]
         hidden = torch.ones_like(worth, dtype=torch.bool).scatter(1, kept, False)
         choice = grouped.masked_fill(hidden.unsqueeze(-1), float("-inf")).view(tokens, experts)
     # Of equal scores the first expert is chosen.
-    chosen = torch.sort(choice, -1, descending=True, stable=True).indices[:, :k]
+    chosen = torch.sort(choice, dim=-1, descending=True, stable=True).indices[:, :k]
     weights = scores.gather(1, chosen)
     if norm_type == 1:
         weights = weights / (weights.sum(-1, keepdim=True) + eps)

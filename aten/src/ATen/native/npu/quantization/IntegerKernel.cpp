@@ -57,6 +57,12 @@ Tensor unpack(const Tensor& words) {
   return at::where(bits.gt(7), bits - 16, bits).flatten(-2);
 }
 
+// A matrix whose words lie along the rows, or a view that transposes such.
+Tensor unpack_matrix(const Tensor& words) {
+  const bool turned = words.dim() == 2 && !words.is_contiguous() && words.t().is_contiguous();
+  return turned ? unpack(words.t()).t() : unpack(words);
+}
+
 Tensor rounded(const char* name, const Tensor& x, const Integers& kind) {
   const Tensor numbers = at::round(x.detach()).clamp(kind.least, kind.most);
   return kind.packed ? pack(name, numbers) : numbers.to(kind.dtype);
@@ -257,7 +263,7 @@ Tensor npu_weight_quant_batchmatmul(const Tensor& x, const Tensor& weight, const
   const bool narrow = x.scalar_type() == kHalf && antiquant_scale.scalar_type() == kHalf && is_half(antiquant_offset) &&
                       is_half(bias) && !given(quant_scale);
   const ScalarType wide = narrow ? kHalf : wide_type(x);
-  const Tensor numbers = (weight.scalar_type() == kInt ? unpack(weight) : weight).to(wide);
+  const Tensor numbers = (weight.scalar_type() == kInt ? unpack_matrix(weight) : weight).to(wide);
   const int64_t depth = numbers.size(0);
   const auto spread = [&](const Tensor& t) {
     if (antiquant_group_size <= 0) return t.to(wide);
