@@ -293,7 +293,7 @@ def npu_grouped_matmul_finalize_routing(
         first = shared_input_offset or 0
         after = first + shared_input.shape[0]
         check(
-            shared_input.dim() == 2 and shared_input.shape[1] == columns and 0 <= first and after <= output_bs,
+            shared_input.dim() == 2 and shared_input.shape[1] == columns and first >= 0 and after <= output_bs,
             name,
             f"shared_input of {tuple(shared_input.shape)} from row {first} on does not fit {(output_bs, columns)}",
         )
