@@ -26,10 +26,28 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_dynamic_mx_quant",
         "npu_dynamic_mx_quant_with_dual_axis",
     ),
+    "collective_products": (
+        "npu_all_gather_base_mm",
+        "npu_all_to_all_matmul",
+        "npu_alltoallv_gmm",
+        "npu_gmm_alltoallv",
+        "npu_matmul_all_to_all",
+        "npu_mm_all_reduce_base",
+        "npu_mm_reduce_scatter_base",
+    ),
     "expert_choice": (
         "npu_moe_gating_top_k_backward",
         "npu_moe_gating_top_k_softmax_v2",
         "npu_moe_update_expert",
+    ),
+    "expert_combine": (
+        "npu_moe_distribute_combine",
+        "npu_moe_distribute_combine_add_rms_norm",
+        "npu_moe_distribute_combine_v2",
+    ),
+    "expert_dispatch": (
+        "npu_moe_distribute_dispatch",
+        "npu_moe_distribute_dispatch_v2",
     ),
     "expert_maps": (
         "_npu_moe_token_unpermute",
