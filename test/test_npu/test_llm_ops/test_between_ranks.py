@@ -4,14 +4,15 @@ expert_dispatch.py, expert_combine.py), on two ranks that know each other's data
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "test_distributed")]
+# A rank imports this file from elsewhere.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test_distributed"))
 
 import ranks
+import torch.distributed as dist
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
 
 import torch
-import torch.distributed as dist
 from torch.npu import operators
 
 RANKS = 2

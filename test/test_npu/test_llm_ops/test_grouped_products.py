@@ -1,4 +1,4 @@
-"""Products by groups of rows (torch/npu/operators/grouped_products.py, npu_grouped_matmul) against their definitions."""
+"""Products by groups of rows (torch/npu/operators/grouped_products.py, npu_grouped_matmul) by their definitions."""
 
 import math
 

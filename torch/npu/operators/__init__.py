@@ -92,6 +92,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_gelu_quant",
         "npu_swiglu_quant",
     ),
+    "quantised_layers": (
+        "npu_kronecker_quant",
+        "npu_quant_conv2d",
+        "npu_quant_max",
+        "npu_rotate_quant",
+        "npu_swiglu_mx_quant",
+    ),
     "quantised_products": (
         "npu_add_quant_matmul",
         "npu_add_quant_matmul_",
