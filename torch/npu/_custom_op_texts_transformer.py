@@ -51,8 +51,8 @@ _GROUPED = {
     "x": f"left operands; {_FLOAT}, or one of int8",
     "weight": "right operands (k, n), or one of shape (groups, k, n); int8 with the factors below",
     "bias": "one for each weight, or None; with x of int8 int32, added before the factors, or floating, after them",
-    "scale": "with x of int8: a factor of each group's columns, (groups, n): float32 for a result of float16, bfloat16 for "
-    "one of bfloat16, what npu_trans_quant_param makes for one of int8",
+    "scale": "with x of int8: a factor of each group's columns, (groups, n): float32 for a result of float16, bfloat16 "
+    "for one of bfloat16, what npu_trans_quant_param makes for one of int8",
     "offset": "must be None",
     "antiquant_scale": "with floating x and weight of int8: that is (weight + antiquant_offset) * antiquant_scale, "
     "(groups, n)",

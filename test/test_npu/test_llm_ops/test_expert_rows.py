@@ -59,6 +59,16 @@ def init_routing(x, expert_idx, **given):
     return rows.view(experts, capacity, -1) if drop else rows, places, told, scales
 
 
+def init_routing_quant(x, expert_idx, **given):
+    mode, flag = given.pop("expert_tokens_num_mode", 0), given.pop("expert_tokens_before_capacity_flag", False)
+    drop = given.get("drop_pad_mode", 0) == 1
+    told = {"expert_tokens_num_flag": True, "expert_tokens_num_type": 1}
+    rows, places, counts, scales = init_routing(x, expert_idx, **{"quant_mode": 1, **given, **told})
+    empty = torch.empty(0)
+    ends = (empty, counts.cumsum(0), counts)[mode] if not drop else empty
+    return rows, places, ends, counts if drop and flag else empty, scales
+
+
 def re_routing(tokens, counts, *, per_token_scales=None):
     ranks, experts = counts.shape
     runs, at = {}, 0
@@ -115,6 +125,19 @@ def calls() -> list[Call]:
     return [
         *(Call(v2, (tokens_of, idx), {"expert_num": 6, **given}, init_routing) for tokens_of, given in variants),
         *(Call(v2, (x.half(), idx), {"expert_num": 6, "quant_mode": mode}) for mode in (2, 3)),
+        *(
+            Call("npu_moe_init_routing_quant", (x, idx), {"expert_num": 6, **given}, init_routing_quant)
+            for given in (
+                {"expert_tokens_num_mode": 1, "active_num": 8},
+                {
+                    "quant_mode": 0,
+                    "scale": torch.tensor([20.0]),
+                    "offset": torch.tensor([3.0]),
+                    "expert_tokens_num_mode": 2,
+                },
+                {"drop_pad_mode": 1, "expert_capacity": 3, "expert_tokens_before_capacity_flag": True},
+            )
+        ),
         Call("npu_moe_re_routing", (tokens.half(), counts), {"per_token_scales": scales}, re_routing),
         Call("npu_moe_re_routing", ((tokens * 9).to(torch.int8), counts.int()), {}, re_routing),
     ]

@@ -60,6 +60,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_moe_token_unpermute_with_routing_map_grad",
     ),
     "expert_rows": (
+        "npu_moe_init_routing_quant",
         "npu_moe_init_routing_v2",
         "npu_moe_re_routing",
     ),

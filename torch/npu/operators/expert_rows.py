@@ -233,3 +233,77 @@ def npu_moe_re_routing(
         )
         scales = per_token_scales.index_select(0, places)
     return tokens.index_select(0, places), scales, places.int(), counts.sum(0, dtype=counts.dtype)
+
+
+@operator(
+    "npu_moe_init_routing_quant(Tensor x, Tensor expert_idx, *, Tensor? scale=None, Tensor? offset=None, "
+    "int active_num=1024, int expert_capacity=0, int expert_num=256, int drop_pad_mode=0, "
+    "int expert_tokens_num_mode=0, bool expert_tokens_before_capacity_flag=False, int quant_mode=1) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+def npu_moe_init_routing_quant(
+    x,
+    expert_idx,
+    *,
+    scale=None,
+    offset=None,
+    active_num=1024,
+    expert_capacity=0,
+    expert_num=256,
+    drop_pad_mode=0,
+    expert_tokens_num_mode=0,
+    expert_tokens_before_capacity_flag=False,
+    quant_mode=1,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""
+    npu_moe_init_routing_v2 of all experts with bytes as result.
+
+    Args:
+        x: tokens, (tokens, width); float16, bfloat16 or float32.
+        expert_idx: experts of each token, (tokens, k), int32.
+        scale: float32; for ``quant_mode`` 0 a factor, (1); for 1 factors before, (1, width) or (experts, width).
+        offset: float32, (1), for ``quant_mode`` 0 alone.
+        active_num: rows of the result at most, all for 0; with ``drop_pad_mode`` 0.
+        expert_capacity: rows of each expert, for ``drop_pad_mode`` 1.
+        expert_num: the number of experts.
+        drop_pad_mode: 0: as many rows as an expert has; 1: ``expert_capacity`` rows, of the first tokens.
+        expert_tokens_num_mode: with ``drop_pad_mode`` 0 the third result holds 0: nothing; 1: ends of the experts'
+            rows; 2: their counts.
+        expert_tokens_before_capacity_flag: with ``drop_pad_mode`` 1: whether the fourth result holds the counts.
+        quant_mode: 0: round(x * scale + offset); 1: with a scale for each row.
+
+    Returns:
+        int8, (tokens * k or ``active_num``, width), or (experts, capacity, width); the row of each copy, -1 for none,
+        int32; two results of (experts), int32, or empty tensors; the scales of the rows.
+
+    Raises:
+        RuntimeError: for shapes, dtypes or numbers that do not fit.
+    """
+    name = "npu_moe_init_routing_quant"
+    check(quant_mode in (0, 1), name, f"quant_mode must be 0 or 1, but is {quant_mode}")
+    check(
+        expert_tokens_num_mode in (0, 1, 2),
+        name,
+        f"expert_tokens_num_mode must be 0, 1 or 2, but is {expert_tokens_num_mode}",
+    )
+    check(active_num >= 0, name, f"active_num must be 0 or more, but is {active_num}")
+    rows, places, counts, scales = npu_moe_init_routing_v2(
+        x,
+        expert_idx,
+        scale=scale,
+        offset=offset,
+        active_num=active_num,
+        expert_capacity=expert_capacity,
+        expert_num=expert_num,
+        drop_pad_mode=drop_pad_mode,
+        expert_tokens_num_type=1,
+        expert_tokens_num_flag=True,
+        quant_mode=quant_mode,
+    )
+    counts = counts.int()
+    told = before = counts.new_empty(0)
+    if drop_pad_mode == 1:
+        before = counts if expert_tokens_before_capacity_flag else before
+    elif expert_tokens_num_mode:
+        told = counts if expert_tokens_num_mode == 2 else counts.cumsum(0, dtype=torch.int32)
+    return rows, places, told, before, scales
