@@ -26,6 +26,8 @@ class Call:
     reference: Callable | None = None
     # atol and rtol against the reference, for results of 32 bits and of 16.
     tolerance: tuple[float, float] = (1e-5, 2e-2)
+    # What the operator writes into, of its arguments; compared behind its results.
+    written: Callable = lambda *args, **kwargs: ()
     # Whether fake tensors tell the shapes of the results; False where these depend on the values of tensors.
     fake: bool = True
 
@@ -63,11 +65,12 @@ class LlmOpsTestCase(_TestCase):
         if call.reference is not None:
             wide_args, wide_kwargs = widened((call.args, call.kwargs))
             expected = call.reference(*wide_args, **wide_kwargs)
-            self.check_close(call, result, expected)
+            results = result if isinstance(result, (tuple, list)) else () if result is None else (result,)
+            self.check_close(call, (*results, *call.written(*args, **kwargs)), expected)
         if call.fake:
-            made = to_npu((call.args, call.kwargs))
+            plain = to_npu((call.args, call.kwargs))
             with FakeTensorMode() as mode:
-                fake_args, fake_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, made)
+                fake_args, fake_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, plain)
                 fake = run(*fake_args, **fake_kwargs)
             self.assertEqual(tree_map(str, described(fake)), tree_map(str, described(result)), call.name)
 
@@ -87,13 +90,14 @@ class LlmOpsTestCase(_TestCase):
 
     def check_compiled(self, call: Call) -> None:
         """The call compiles without a graph break, and gives what it gives plainly."""
+        torch._dynamo.reset()
         args, kwargs = to_npu((call.args, call.kwargs))
         plain = call.overload(*args, **kwargs)
-        args, kwargs = to_npu((call.args, call.kwargs))
-        # Each call is compiled anew: dynamo stops after some variants of one function.
-        torch._dynamo.reset()
+        compiled_args, compiled_kwargs = to_npu((call.args, call.kwargs))
         compiled = torch.compile(lambda *a, **k: call.overload(*a, **k), backend="aot_eager", fullgraph=True)
-        self.assertEqual(comparable(compiled(*args, **kwargs)), comparable(plain), msg=call.name)
+        result = compiled(*compiled_args, **compiled_kwargs)
+        self.assertEqual(comparable(result), comparable(plain), msg=call.name)
+        self.assertEqual(comparable(compiled_args), comparable(args), msg=f"{call.name}: what it writes")
 
     def check_family(self, family: str, calls: list[Call]) -> None:
         """Every operator of a family of torch.npu.operators has a call."""

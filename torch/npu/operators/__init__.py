@@ -118,6 +118,9 @@ OPERATORS: dict[str, str] = {name: family for family, names in FAMILIES.items() 
 class _NpuNamespace(_OpNamespace):
     r"""``torch.ops.npu``: imports an operator's family when the operator is looked up."""
 
+    # Operators take the name under which a traced graph calls them from here.
+    __module__ = _OpNamespace.__module__
+
     def __getattr__(self, op_name):
         family = OPERATORS.get(op_name)
         if family is not None:
