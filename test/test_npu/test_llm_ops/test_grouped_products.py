@@ -54,7 +54,7 @@ def finalize(x, w, group_list, *, scale, pertoken_scale, logit, row_index, outpu
         first = given["shared_input_offset"]
         shared = given["shared_input"]
         out[first : first + len(shared)] = shared * given["shared_input_weight"]
-    for row, at in enumerate(row_index.tolist()):
+    for row, at in enumerate(row_index.tolist()[: runs(group_list, group_list_type)[-1].stop]):
         out[at] += y[row] * logit[row]
     return out
 
@@ -135,8 +135,8 @@ def calls() -> list[Call]:
     routed = {
         "scale": w_scale,
         "pertoken_scale": x_scale,
-        "logit": r(7),
-        "row_index": torch.tensor([3, 0, 1, 3, 2, 0, 4]),
+        "logit": torch.cat((r(6), torch.tensor([torch.nan]))),
+        "row_index": torch.tensor([3, 0, 1, 3, 2, 0, 999]),
         "output_bs": 5,
     }
     shared = {"shared_input": r(2, 16).bfloat16(), "shared_input_offset": 2, "shared_input_weight": 0.5}

@@ -411,7 +411,9 @@ def _counts(name: str, argument: str, counts: list[int], ranks: int, experts: in
 
 def _by_expert(counts: list[int], ranks: int, experts: int, device: torch.device) -> tuple[Tensor, Tensor]:
     r"""Rows by rank and expert: their order by expert, and where the rows of each expert end."""
-    order, ends, starts = [], [], [sum(counts[:i]) for i in range(len(counts))]
+    order: list[int] = []
+    ends: list[int] = []
+    starts = [sum(counts[:i]) for i in range(len(counts))]
     for expert in range(experts):
         for at in range(expert, ranks * experts, experts):
             order += range(starts[at], starts[at] + counts[at])

@@ -59,6 +59,8 @@ def _swiglu_rows(name, x, weight, weight_scale, x_scale, ends, smooth_scale, dty
     _check_table(name, "x_scale", x_scale, (rows,))
     group = group_of_rows(ends, rows)
     out = sums * by_group(weight_scale.to(sums.dtype), group) * x_scale.to(sums.dtype).unsqueeze(1)
+    # What belongs to rows after the last group may hold anything.
+    out = torch.where((group < groups).unsqueeze(1), out, 0.0)
     gate, linear = out.float().chunk(2, 1)
     out = torch.nn.functional.silu(gate) * linear
     if smooth_scale is not None:
@@ -285,8 +287,12 @@ def npu_grouped_matmul_finalize_routing(
     _check_table(name, "scale", scale, (w.shape[0], columns))
     for argument in ("pertoken_scale", "logit", "row_index"):
         _check_table(name, argument, needed[argument], (rows,))
-    factor = by_group(scale.to(sums.dtype), group_of_rows(ends, rows)) * pertoken_scale.to(sums.dtype).unsqueeze(1)
+    group = group_of_rows(ends, rows)
+    factor = by_group(scale.to(sums.dtype), group) * pertoken_scale.to(sums.dtype).unsqueeze(1)
     each = (sums * factor).float() * logit.float().unsqueeze(1)
+    # What belongs to rows after the last group may hold anything.
+    used = group < w.shape[0]
+    each, row_index = torch.where(used.unsqueeze(1), each, 0.0), torch.where(used, row_index, 0)
     out = torch.zeros((output_bs, columns), dtype=torch.float32, device=x.device)
     if shared_input is not None:
         check_dtype(name, "shared_input", shared_input, (torch.bfloat16,))
@@ -396,10 +402,8 @@ def npu_grouped_matmul_add_(
     )
 
 
-def _ffn_factors(name: str, table: Tensor | None, group: Tensor | None, groups: int, width: int) -> Tensor | None:
+def _ffn_factors(name: str, table: Tensor, group: Tensor | None, groups: int, width: int) -> Tensor:
     r"""A table of a feed-forward network, by rows: of (groups, width), (groups) or without groups (width) or (1)."""
-    if table is None:
-        return None
     expected = ((groups, width), (groups,)) if group is not None else ((width,), (1,))
     check(tuple(table.shape) in expected, name, f"a table must be one of {expected}, but is {tuple(table.shape)}")
     wide = table.float()
@@ -514,9 +518,11 @@ def npu_ffn(
             f"a weight of {tuple(weight.shape)} does not fit rows of {values.shape[1]}",
         )
         depth = exact(values.shape[1]) if small else torch.float32
-        out = grouped_product(values.to(depth), wide.to(depth), ends) if experts else values.to(depth) @ wide.to(depth)
-        table = _ffn_factors(name, bias, group, groups, weight.shape[-1])
-        return out if table is None else out + table.to(depth)
+        a, b = values.to(depth), wide.to(depth)
+        out = a @ b if ends is None else grouped_product(a, b, ends)
+        if bias is not None:
+            out = out + _ffn_factors(name, bias, group, groups, weight.shape[-1]).to(depth)
+        return out
 
     inner = layer(rows, weight1, bias1, antiquant_scale1, antiquant_offset1)
     width = inner.shape[1]

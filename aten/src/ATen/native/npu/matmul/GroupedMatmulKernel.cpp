@@ -163,8 +163,9 @@ Tensor activated(const Tensor& y, int64_t act_type) {
     case 5:
       return at::silu(y);
     default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "npu_grouped_matmul: act_type ", act_type,
-                                  " is not supported, only 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu), 5 (silu)");
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "npu_grouped_matmul: act_type ", act_type,
+          " is not supported, only 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu), 5 (silu)");
   }
 }
 
