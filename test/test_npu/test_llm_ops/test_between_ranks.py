@@ -337,6 +337,35 @@ def partly(rank, size):
     torch.testing.assert_close(out.cpu().double(), expected, atol=2e-2, rtol=2e-2)
 
 
+def without_ranks(rank, size):
+    """Experts that give nothing, the token, or the token and a constant."""
+    hcom = name_of_group(rank)
+    x, ids, weights = routed(rank)
+    # Of each token, the last choice is one of four experts on no rank: one of nothing, one copy, two constants.
+    ids[:, -1] = torch.tensor([EXPERTS, EXPERTS + 1, EXPERTS + 2, EXPERTS + 3, EXPERTS + 1])
+    first, second, constant = (data(9, seed=seed)(2, WIDTH) for seed in (7, 8, 9))
+    numbers = {"zero_expert_num": 1, "copy_expert_num": 1, "const_expert_num": 2}
+    args = (hcom, size, rank, EXPERTS)
+    ops = torch.ops.npu
+    found = ops.npu_moe_distribute_dispatch_v2(x.npu(), ids.npu(), *args, **numbers)
+    assert int(found[3].sum()) <= size * TOKENS * (CHOICES - 1)
+    more = {"ori_x": x, "const_expert_alpha_1": first, "const_expert_alpha_2": second, "const_expert_v": constant}
+
+    def reference(*_, **__):
+        wide, out = x.double(), torch.zeros(TOKENS, WIDTH, dtype=torch.double)
+        for t in range(TOKENS):
+            for c in range(CHOICES):
+                at = int(ids[t, c]) - EXPERTS
+                y = wide[t] if at < 0 or at == 1 else wide[t] * 0
+                if at > 1:
+                    y = first[at - 2].double() * wide[t] + second[at - 2].double() * constant[at - 2].double()
+                out[t] += y * weights[t, c].double()
+        return out
+
+    call = (found[0].cpu(), ids, found[2].cpu(), found[4].cpu(), weights, *args)
+    checked([Call("npu_moe_distribute_combine_v2", call, {**numbers, **more}, reference)])
+
+
 def refused(rank, size):
     hcom, ops = name_of_group(rank), torch.ops.npu
     x, ids = torch.randn(4, 8).half().npu(), torch.zeros(4, 2, dtype=torch.int32).npu()
@@ -361,9 +390,9 @@ def refused(rank, size):
             lambda: ops.npu_moe_distribute_dispatch(x, ids, *args, shared_expert_rank_num=1),
         ),
         (
-            "zero_expert_num must be 0",
+            "comm_quant_mode must be 0",
             NotImplementedError,
-            lambda: ops.npu_moe_distribute_combine_v2(x, ids, ids, ids, x, *args, zero_expert_num=1),
+            lambda: ops.npu_moe_distribute_combine_v2(x, ids, ids, ids, x, *args, comm_quant_mode=2),
         ),
         (
             "quant_mode must be 0 or 2",
@@ -394,6 +423,9 @@ class TestBetweenRanks(LlmOpsTestCase):
 
     def test_exchange_of_some(self):
         ranks.run(__file__, "partly", RANKS)
+
+    def test_experts_without_ranks(self):
+        ranks.run(__file__, "without_ranks", RANKS)
 
     def test_refusals(self):
         ranks.run(__file__, "refused", RANKS)

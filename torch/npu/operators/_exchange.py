@@ -55,7 +55,7 @@ def exchange(name, expert_ids, group_ep, ranks, rank, expert_num, global_bs, res
     return Exchange(group_named(name, group_ep, ranks), ranks, experts, most * min(experts, k))
 
 
-def _active(name: str, expert_ids: Tensor, mask: Tensor) -> Tensor:
+def active(name: str, expert_ids: Tensor, mask: Tensor) -> Tensor:
     check(
         mask.dtype is torch.bool and mask.shape in (expert_ids.shape, expert_ids.shape[:1]),
         name,
@@ -69,9 +69,9 @@ def _slots(name: str, where: Exchange, expert_ids: Tensor, mask: Tensor | None) 
     flat = expert_ids.reshape(-1).long()
     expert_num = where.ranks * where.experts
     if mask is not None:
-        active = _active(name, expert_ids, mask)
-        flat = torch.where(active.reshape(-1), flat, expert_num)
-    in_order = torch.sort(flat, stable=True)
+        flat = torch.where(active(name, expert_ids, mask).reshape(-1), flat, expert_num)
+    # Experts that are on no rank have the numbers after the others.
+    in_order = torch.sort(flat.clamp(max=expert_num), stable=True)
     rank = torch.div(in_order.values, where.experts, rounding_mode="floor")
     first = torch.searchsorted(rank, torch.arange(where.ranks + 1, device=flat.device))
     place = torch.arange(flat.shape[0], device=flat.device) - first.index_select(0, rank)
@@ -108,7 +108,7 @@ def dispatched(name, where, rank, x, expert_ids, scales, mask, expert_scales, qu
         if scales is not None:
             wanted = (expert_num, x.shape[1])
             check(scales.shape == wanted, name, f"scales must be of shape {wanted}, but are {tuple(scales.shape)}")
-            copies = copies * scales.float().index_select(0, expert_ids.reshape(-1).long())
+            copies = copies * scales.float().index_select(0, expert_ids.reshape(-1).long().clamp(max=expert_num - 1))
         copies, by_row = rows_rounded(name, copies, torch.int8)
     rows = exchanged(_in_slots(where, copies, slots), where.group).flatten(0, 1)
     ids = expert_ids.reshape(-1).int()
@@ -170,5 +170,5 @@ def combined(name, where, expand_x, expert_ids, slots, ends, expert_scales, mask
     each = by_group(back, slots.long()).view(tokens, k, -1).float()
     weights = expert_scales.float()
     if mask is not None:
-        weights = torch.where(_active(name, expert_ids, mask), weights, 0.0)
+        weights = torch.where(active(name, expert_ids, mask), weights, 0.0)
     return (each * weights.unsqueeze(-1)).sum(1)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ._checks import check, check_none
-from ._exchange import combined, exchange
+from ._exchange import active, combined, exchange
 from ._registration import operator
 
 
@@ -140,7 +140,22 @@ _FURTHER = {
     "const_expert_num": 0,
 }
 # Of these, those that have an effect or may have any value.
-_TAKEN = ("tp_send_counts", "x_active_mask", "expand_scales", "group_tp", "shared_expert_num", "global_bs", "comm_alg")
+_TAKEN = (
+    "tp_send_counts",
+    "x_active_mask",
+    "expand_scales",
+    "ori_x",
+    "const_expert_alpha_1",
+    "const_expert_alpha_2",
+    "const_expert_v",
+    "group_tp",
+    "shared_expert_num",
+    "global_bs",
+    "comm_alg",
+    "zero_expert_num",
+    "copy_expert_num",
+    "const_expert_num",
+)
 
 
 def _checked(name: str, further: dict, *taken: str) -> dict:
@@ -155,12 +170,44 @@ def _checked(name: str, further: dict, *taken: str) -> dict:
     return given
 
 
+def _without_ranks(name: str, expert_ids: Tensor, scales: Tensor, expert_num: int, given: dict) -> Tensor | None:
+    r"""What experts that are on no rank add to each token, float32: nothing, the token, or the token and a constant,
+    each with a factor."""
+    copies, constants, ori_x = given["copy_expert_num"], given["const_expert_num"], given["ori_x"]
+    if not copies and not constants:
+        return None
+    tokens = expert_ids.shape[0]
+    check(ori_x is not None and ori_x.dim() == 2 and ori_x.shape[0] == tokens, name, f"ori_x must be ({tokens}, width)")
+    weights, x = scales.float(), ori_x.detach().float()
+    if given["x_active_mask"] is not None:
+        weights = torch.where(active(name, expert_ids, given["x_active_mask"]), weights, 0.0)
+    first_copy = expert_num + given["zero_expert_num"]
+    first_constant = first_copy + copies
+    ids = expert_ids.long()
+    out = torch.where((ids >= first_copy) & (ids < first_constant), weights, 0.0).sum(1, keepdim=True) * x
+    if not constants:
+        return out
+    tables = [given[one] for one in ("const_expert_alpha_1", "const_expert_alpha_2", "const_expert_v")]
+    shape = (constants, x.shape[1])
+    check(
+        all(table is not None and table.shape == shape for table in tables),
+        name,
+        f"const_expert_alpha_1, const_expert_alpha_2 and const_expert_v must be of shape {shape}",
+    )
+    of_token, of_constant, constant = (table.detach().float() for table in tables)
+    number = ids - first_constant
+    weights = torch.where((number >= 0) & (number < constants), weights, 0.0).unsqueeze(-1)
+    number = number.clamp(0, constants - 1)
+    return out + (weights * (of_token[number] * x.unsqueeze(1) + (of_constant * constant)[number])).sum(1)
+
+
 def _assisted(name: str, expand_x, expert_ids, assist, ends, scales, group, ranks, rank, expert_num, given) -> Tensor:
     r"""npu_moe_distribute_combine_v2 in float32."""
     where = exchange(name, expert_ids, group, ranks, rank, expert_num, given["global_bs"], {})
-    return combined(
-        name, where, expand_x, expert_ids, assist[: expert_ids.numel()], ends, scales, given["x_active_mask"]
-    )
+    slots = assist[: expert_ids.numel()]
+    out = combined(name, where, expand_x, expert_ids, slots, ends, scales, given["x_active_mask"])
+    more = _without_ranks(name, expert_ids, scales, expert_num, given)
+    return out if more is None else out + more
 
 
 @operator(
@@ -203,10 +250,10 @@ def npu_moe_distribute_combine_v2(
         expand_scales: of no effect: ``expert_scales`` has the weights.
         shared_expert_x: must be None.
         elastic_info: must be None.
-        ori_x: must be None.
-        const_expert_alpha_1: must be None.
-        const_expert_alpha_2: must be None.
-        const_expert_v: must be None.
+        ori_x: the tokens that were dispatched, (tokens, width); with ``copy_expert_num`` and ``const_expert_num``.
+        const_expert_alpha_1: factors of the token, (constant experts, width).
+        const_expert_alpha_2: factors of the constants, (constant experts, width).
+        const_expert_v: constants, (constant experts, width).
         performance_info: must be None.
         group_tp: of no effect.
         tp_world_size: must be 0 or 1.
@@ -217,16 +264,16 @@ def npu_moe_distribute_combine_v2(
         global_bs: as it was.
         comm_quant_mode: must be 0.
         comm_alg: of no effect: there is one way.
-        zero_expert_num: must be 0.
-        copy_expert_num: must be 0.
-        const_expert_num: must be 0.
+        zero_expert_num: experts that give nothing, whose numbers follow ``moe_expert_num``.
+        copy_expert_num: experts that give the token, with the numbers after those.
+        const_expert_num: experts that give alpha_1 * token + alpha_2 * v, with the numbers after those.
 
     Returns:
         (tokens, width), of the dtype of ``expand_x``.
 
     Raises:
         RuntimeError: for shapes, dtypes or numbers that do not fit, and a group that does not exist.
-        NotImplementedError: for shared and special experts, and what must be None or 0 and is not.
+        NotImplementedError: for shared experts, and what must be None or 0 and is not.
     """
     name = "npu_moe_distribute_combine_v2"
     where = (group_ep, ep_world_size, ep_rank_id, moe_expert_num, _checked(name, further))
@@ -283,10 +330,10 @@ def npu_moe_distribute_combine_add_rms_norm(
         expand_scales: of no effect: ``expert_scales`` has the weights.
         shared_expert_x: must be None.
         elastic_info: must be None.
-        ori_x: must be None.
-        const_expert_alpha_1: must be None.
-        const_expert_alpha_2: must be None.
-        const_expert_v: must be None.
+        ori_x: the tokens that were dispatched, (tokens, width); with ``copy_expert_num`` and ``const_expert_num``.
+        const_expert_alpha_1: factors of the token, (constant experts, width).
+        const_expert_alpha_2: factors of the constants, (constant experts, width).
+        const_expert_v: constants, (constant experts, width).
         group_tp: of no effect.
         tp_world_size: must be 0 or 1.
         tp_rank_id: must be 0.
@@ -299,9 +346,9 @@ def npu_moe_distribute_combine_add_rms_norm(
         group_list_type: must be 0.
         comm_alg: of no effect: there is one way.
         norm_eps: added to the mean of squares.
-        zero_expert_num: must be 0.
-        copy_expert_num: must be 0.
-        const_expert_num: must be 0.
+        zero_expert_num: experts that give nothing, whose numbers follow ``moe_expert_num``.
+        copy_expert_num: experts that give the token, with the numbers after those.
+        const_expert_num: experts that give alpha_1 * token + alpha_2 * v, with the numbers after those.
 
     Returns:
         The norm, (tokens, 1, width), of the dtype of ``residual_x``; the inverse of the root, (tokens, 1, 1), float32;
@@ -309,7 +356,7 @@ def npu_moe_distribute_combine_add_rms_norm(
 
     Raises:
         RuntimeError: for shapes, dtypes or numbers that do not fit, and a group that does not exist.
-        NotImplementedError: for shared and special experts, and what must be None or 0 and is not.
+        NotImplementedError: for shared experts, and what must be None or 0 and is not.
     """
     name = "npu_moe_distribute_combine_add_rms_norm"
     shape = (expert_ids.shape[0], 1, expand_x.shape[-1])

@@ -147,9 +147,9 @@ def npu_moe_distribute_dispatch_v2(
         global_bs: the tokens of all ranks, if these have different numbers: the largest number times the ranks.
         expert_token_nums_type: the fourth result holds 0: where an expert's rows end; 1: their number.
         comm_alg: of no effect: there is one way.
-        zero_expert_num: must be 0.
-        copy_expert_num: must be 0.
-        const_expert_num: must be 0.
+        zero_expert_num: experts of no rank, whose numbers follow ``moe_expert_num``; nothing is sent for them.
+        copy_expert_num: likewise, with the numbers after those.
+        const_expert_num: likewise, with the numbers after those.
         y_dtype: must be None.
         x_dtype: must be None.
         scales_dtype: must be None.
@@ -159,7 +159,7 @@ def npu_moe_distribute_dispatch_v2(
 
     Raises:
         RuntimeError: for shapes, dtypes or numbers that do not fit, and a group that does not exist.
-        NotImplementedError: for shared and special experts and other ``quant_mode``.
+        NotImplementedError: for shared experts and other ``quant_mode``.
     """
     name = "npu_moe_distribute_dispatch_v2"
     check_none(
@@ -176,9 +176,6 @@ def npu_moe_distribute_dispatch_v2(
         "tp_rank_id": tp_rank_id,
         "expert_shard_type": expert_shard_type,
         "shared_expert_rank_num": shared_expert_rank_num,
-        "zero_expert_num": zero_expert_num,
-        "copy_expert_num": copy_expert_num,
-        "const_expert_num": const_expert_num,
     }
     where = exchange(name, expert_ids, group_ep, ep_world_size, ep_rank_id, moe_expert_num, global_bs, reserved)
     found = dispatched(
