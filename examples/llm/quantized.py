@@ -24,10 +24,7 @@ GROUP = 32  # rows of a four-bit weight that share a scale
 
 def pack_int4(codes: Tensor) -> Tensor:
     """(k, n) integers of -8 to 7 on npu as the device multiplies them: int32 of shape (k, n / 8)."""
-    if hasattr(torch_npu, "npu_convert_weight_to_int4pack"):
-        return torch_npu.npu_convert_weight_to_int4pack(codes.int().contiguous())
-    one = torch.ones(1, device=codes.device)
-    return torch_npu.npu_quantize(codes.float().contiguous(), one, None, torch.quint4x2, -1)
+    return torch_npu.npu_convert_weight_to_int4pack(codes.int().contiguous())
 
 
 class WeightOnlyLinear(nn.Module):

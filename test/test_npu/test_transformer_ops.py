@@ -180,7 +180,7 @@ class TestExperts(OpCase):
         x, w, ends = torch.ones(4, 3).npu(), torch.ones(2, 3, 2).npu(), torch.tensor([2, 4]).npu()
         with self.assertRaisesRegex(RuntimeError, "split_item must be 2 or 3"):
             torch.npu_grouped_matmul([x], [w], group_list=ends)
-        with self.assertRaisesRegex(NotImplementedError, "scale belongs to products of quantised"):
+        with self.assertRaisesRegex(NotImplementedError, "a floating x goes with weight of int8 and antiquant_scale"):
             torch.npu_grouped_matmul([x], [w], group_list=ends, split_item=2, scale=[x])
         with self.assertRaisesRegex(RuntimeError, "x is \\(m, k\\), weight is \\(groups, k, n\\)"):
             torch.npu_grouped_matmul([x.t()], [w], group_list=ends, split_item=2)

@@ -22,8 +22,8 @@ _QUANT = {
     "dst_type_max": "must be 0",
 }
 _PRODUCT = {
-    "x1": "int8",
-    "x2": "int8",
+    "x1": "int8; or int32 that hold eight numbers of four bits along the last dimension",
+    "x2": "of the dtype of x1; packed along n, or a view that transposes a matrix packed along k",
     "scale": "of shape (1) or (n): float32, bfloat16, or what npu_trans_quant_param makes",
     "offset": "of shape (1) or (n), added to a result of int8; or None",
     "pertoken_scale": "of shape (m), a factor of each row; or None",
@@ -88,7 +88,8 @@ DOCS = {
         "quant_scale + quant_offset, rounded.",
         {
             "x": f"of shape (m, k); {_FLOAT}",
-            "weight": "of shape (k, n), int8; or (k, n / 8), int32, each of which holds eight numbers of four bits",
+            "weight": "of shape (k, n), int8; or (k, n / 8), int32, each of which holds eight numbers of four bits; or "
+            "a view that transposes such, (k / 8, n)",
             "antiquant_scale": "of shape (1), (n), (1, n), or (groups, n)",
             "antiquant_offset": "of the shape of antiquant_scale, or None",
             "quant_scale": "of shape (1), (n) or (1, n), float32 or what npu_trans_quant_param makes; or None",

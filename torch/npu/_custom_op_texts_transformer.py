@@ -48,14 +48,16 @@ _FUSION = {
     "numels": "seventh result of the forward operator; not needed",
 }
 _GROUPED = {
-    "x": f"left operands; {_FLOAT}",
-    "weight": "right operands (k, n), or one of shape (groups, k, n)",
-    "bias": "one for each weight, or None",
-    "scale": "must be None: quantised products are not supported",
+    "x": f"left operands; {_FLOAT}, or one of int8",
+    "weight": "right operands (k, n), or one of shape (groups, k, n); int8 with the factors below",
+    "bias": "one for each weight, or None; with x of int8 int32, added before the factors, or floating, after them",
+    "scale": "with x of int8: a factor of each group's columns, (groups, n): float32 for a result of float16, bfloat16 "
+    "for one of bfloat16, what npu_trans_quant_param makes for one of int8",
     "offset": "must be None",
-    "antiquant_scale": "must be None",
-    "antiquant_offset": "must be None",
-    "per_token_scale": "must be None",
+    "antiquant_scale": "with floating x and weight of int8: that is (weight + antiquant_offset) * antiquant_scale, "
+    "(groups, n)",
+    "antiquant_offset": "like antiquant_scale, or None",
+    "per_token_scale": "with x of int8: a factor of each row, (m), float32; or None",
     "group_list": "where each group of the one left operand ends, as a device tensor or a list",
     "activation_input": "must be None",
     "activation_quant_scale": "must be None",
@@ -63,7 +65,7 @@ _GROUPED = {
     "split_item": "0 or 1: a result for each weight; 2 or 3: one result",
     "group_type": "-1: no groups; 0: groups of rows; 2: groups of the inner dimension, with a result for each",
     "group_list_type": "0: group_list holds ends; 1: sizes",
-    "act_type": "must be 0",
+    "act_type": "0; with per_token_scale 1: relu, 2: gelu (tanh), 4: fast gelu, 5: silu",
     "tuning_config": "of no effect",
     "output_dtype": "of the results; default that of x",
     "x_dtype": "must be None",

@@ -96,6 +96,7 @@ void bind_distributed(py::module_& m) {
       .def(
           "get_hccl_comm_name", [](ProcessGroupHCCL& self, const py::object&) { return self.commName(); },
           py::arg("rank") = py::none(), "The communicator's name, as fused operators take it.")
+      .def("_has_hccl_comm", &ProcessGroupHCCL::hasComm, py::arg("name"))
       .def(
           "perform_nocolor_split", [](ProcessGroupHCCL&, const py::object&) {}, py::arg("device"),
           "Does nothing: a subgroup's communicator needs only its own ranks.")

@@ -29,6 +29,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_block_sparse_attention",
         "npu_block_sparse_attention_backward",
     ),
+    "block_numbers": (
+        "npu_anti_mx_quant",
+        "npu_dynamic_block_quant",
+        "npu_dynamic_dual_level_mx_quant",
+        "npu_dynamic_mx_quant",
+        "npu_dynamic_mx_quant_with_dual_axis",
+    ),
     "caches": (
         "npu_advance_step_flashattn",
         "npu_gather_pa_kv_cache",
@@ -39,9 +46,47 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_scatter_pa_kv_cache",
         "npu_scatter_pa_kv_cache_functional",
     ),
+    "collective_products": (
+        "npu_all_gather_base_mm",
+        "npu_all_to_all_matmul",
+        "npu_alltoallv_gmm",
+        "npu_gmm_alltoallv",
+        "npu_matmul_all_to_all",
+        "npu_mm_all_reduce_base",
+        "npu_mm_reduce_scatter_base",
+    ),
     "compression": (
         "npu_nsa_compress",
         "npu_nsa_compress_grad",
+    ),
+    "expert_choice": (
+        "npu_moe_gating_top_k_backward",
+        "npu_moe_gating_top_k_softmax_v2",
+        "npu_moe_update_expert",
+    ),
+    "expert_combine": (
+        "npu_moe_distribute_combine",
+        "npu_moe_distribute_combine_add_rms_norm",
+        "npu_moe_distribute_combine_v2",
+    ),
+    "expert_dispatch": (
+        "npu_moe_distribute_dispatch",
+        "npu_moe_distribute_dispatch_v2",
+    ),
+    "expert_maps": (
+        "_npu_moe_token_unpermute",
+        "_npu_moe_token_unpermute_with_routing_map",
+        "npu_moe_token_permute_grad_v2",
+        "npu_moe_token_permute_with_routing_map",
+        "npu_moe_token_permute_with_routing_map_grad",
+        "npu_moe_token_unpermute_grad_v2",
+        "npu_moe_token_unpermute_with_routing_map",
+        "npu_moe_token_unpermute_with_routing_map_grad",
+    ),
+    "expert_rows": (
+        "npu_moe_init_routing_quant",
+        "npu_moe_init_routing_v2",
+        "npu_moe_re_routing",
     ),
     "flash_attention": (
         "npu_incre_flash_attention",
@@ -56,6 +101,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_fusion_attention_grad_v3",
         "npu_fusion_attention_v2",
         "npu_fusion_attention_v3",
+    ),
+    "grouped_products": (
+        "npu_ffn",
+        "npu_grouped_matmul_add",
+        "npu_grouped_matmul_add_",
+        "npu_grouped_matmul_finalize_routing",
+        "npu_grouped_matmul_swiglu_quant",
+        "npu_grouped_matmul_swiglu_quant_v2",
     ),
     "hyper_connections": (
         "npu_mhc_post",
@@ -91,6 +144,21 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_sim_exponential_",
         "npu_top_k_top_p",
     ),
+    "matrices": (
+        "_npu_dtype_cast",
+        "_npu_dtype_cast_backward",
+        "_npu_index_add",
+        "_npu_index_add_",
+        "npu_bmm_v2_mat1_backward",
+        "npu_bmm_v2_mat2_backward",
+        "npu_dtype_cast_backward",
+        "npu_fused_matmul",
+        "npu_gather_backward",
+        "npu_gather_sparse_index",
+        "npu_gather_sparse_index_backward",
+        "npu_prefetch",
+        "npu_view_copy",
+    ),
     "merged_attention": (
         "npu_attention_update",
         "npu_ring_attention_update",
@@ -110,6 +178,29 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_rms_norm_quant_v2",
     ),
     "positions": ("npu_mrope",),
+    "quantised_activations": (
+        "npu_clipped_swiglu",
+        "npu_dequant_swiglu_quant",
+        "npu_gelu_quant",
+        "npu_swiglu_quant",
+    ),
+    "quantised_layers": (
+        "npu_kronecker_quant",
+        "npu_quant_conv2d",
+        "npu_quant_max",
+        "npu_rotate_quant",
+        "npu_swiglu_mx_quant",
+    ),
+    "quantised_products": (
+        "npu_add_quant_matmul",
+        "npu_add_quant_matmul_",
+        "npu_convert_weight_to_int4pack",
+        "npu_dequant_bias",
+        "npu_quant_matmul_gelu",
+        "npu_quant_matmul_reduce_sum",
+        "npu_transpose_batchmatmul",
+        "npu_transpose_quant_batchmatmul",
+    ),
     "recurrences": (
         "npu_chunk_gated_delta_rule",
         "npu_fused_causal_conv1d",
@@ -154,4 +245,4 @@ class _NpuNamespace(_OpNamespace):
 
 def attach() -> None:
     r"""Makes ``torch.ops.npu`` the namespace that knows the operators of this package."""
-    torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]
+    torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]  # type: ignore[attr-defined]

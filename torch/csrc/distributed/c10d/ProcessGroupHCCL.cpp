@@ -214,6 +214,12 @@ std::string ProcessGroupHCCL::commName() {
   return channel_of(device)->name();
 }
 
+bool ProcessGroupHCCL::hasComm(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(channels_mutex_);
+  const auto found = channels_.find("all");
+  return found != channels_.end() && found->second->name() == name;
+}
+
 c10::intrusive_ptr<ProcessGroupHCCL::WorkHCCL> ProcessGroupHCCL::run(Launch launch) {
   check_failed();
   const at::Tensor& first = launch.inputs.empty() ? launch.outputs.at(0) : launch.inputs[0];

@@ -156,6 +156,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
 
   // The communicator's name, as fused operators take it. Makes the communicator if there is none yet.
   std::string commName();
+  // Whether the group's communicator is there already and has this name.
+  bool hasComm(const std::string& name);
 
  private:
   // What a call of the group asks for; see run().

@@ -59,22 +59,25 @@ void refuse_quantised(std::initializer_list<std::pair<const char*, bool>> argume
 }
 
 Grouped read_grouped(TensorList x, TensorList weight, const std::optional<TensorList>& bias,
-                     std::optional<int64_t> split_item, std::optional<int64_t> act_type) {
+                     std::optional<int64_t> split_item) {
   TORCH_CHECK(!x.empty() && !weight.empty(), "npu_grouped_matmul: x and weight must not be empty lists");
-  TORCH_CHECK_NOT_IMPLEMENTED(act_type.value_or(0) == 0, "npu_grouped_matmul: act_type ", act_type.value_or(0),
-                              " belongs to products of quantised tensors, which are not supported");
-  for (const TensorList list : {x, weight}) {
-    for (const Tensor& t : list) {
-      TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(t.scalar_type()), "\"npu_grouped_matmul\" not implemented for '",
-                                  toString(t.scalar_type()), "'");
-    }
-  }
   const int64_t split = split_item.value_or(0);
   TORCH_CHECK(split >= 0 && split <= 3,
               "npu_grouped_matmul: split_item is 0 or 1 (one result for each weight), or 2 "
               "or 3 (one result), got ",
               split);
   return {x, weight, bias, split};
+}
+
+void check_plain(const Grouped& g, std::optional<int64_t> act_type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(act_type.value_or(0) == 0, "npu_grouped_matmul: act_type ", act_type.value_or(0),
+                              " belongs to products of quantised tensors");
+  for (const TensorList list : {g.x, g.weight}) {
+    for (const Tensor& t : list) {
+      TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(t.scalar_type()), "\"npu_grouped_matmul\" not implemented for '",
+                                  toString(t.scalar_type()), "'");
+    }
+  }
 }
 
 std::vector<Tensor> in_dtype(std::vector<Tensor> results, std::optional<ScalarType> dtype) {
@@ -131,6 +134,105 @@ struct GroupedProduct : Function<GroupedProduct> {
   }
 };
 
+// The factors of quantised groups: a tensor (groups, ...), or one for each group.
+struct Factors {
+  std::optional<TensorList> scale, antiquant_scale, antiquant_offset, per_token_scale;
+
+  bool any() const {
+    return given(scale) || given(antiquant_scale) || given(antiquant_offset) || given(per_token_scale);
+  }
+};
+
+Tensor table_of(const char* argument, const std::optional<TensorList>& list, int64_t groups) {
+  const Tensor table = list->size() == 1 && (*list)[0].dim() > 1 ? (*list)[0] : at::stack(*list, 0);
+  TORCH_CHECK(table.size(0) == groups, "npu_grouped_matmul: ", argument, " must have one row for each of the ", groups,
+              " groups, but is ", table.sizes());
+  return table;
+}
+
+Tensor activated(const Tensor& y, int64_t act_type) {
+  switch (act_type) {
+    case 0:
+      return y;
+    case 1:
+      return at::relu(y);
+    case 2:
+      return at::gelu(y, "tanh");
+    case 4:
+      return y * at::sigmoid(y * 1.702);
+    case 5:
+      return at::silu(y);
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "npu_grouped_matmul: act_type ", act_type,
+          " is not supported, only 0 (none), 1 (relu), 2 (gelu, tanh), 4 (fast gelu), 5 (silu)");
+  }
+}
+
+// The row of `table` for each row of y, by its group; rows after the last group get zeros.
+Tensor by_rows(const Tensor& table, const Tensor& ends, int64_t rows) {
+  const Tensor padded = at::cat({table, at::zeros_like(table.narrow(0, 0, 1))}, 0);
+  return padded.index_select(
+      0, at::searchsorted(ends, at::arange(rows, ends.options()), /*out_int32=*/false, /*right=*/true));
+}
+
+// Groups of rows of bytes, each with a weight of bytes: (x @ weight + bias) * scale * per_token_scale; a floating bias
+// is added at the end. Sums of products of bytes are exact.
+Tensor product_of_bytes(const Grouped& g, const Factors& factors, const Tensor& ends, const Tensor& x,
+                        const Tensor& weight, int64_t act_type, std::optional<ScalarType> dtype) {
+  const bool by_token = given(factors.per_token_scale);
+  TORCH_CHECK_NOT_IMPLEMENTED(weight.scalar_type() == kChar && given(factors.scale) && !given(factors.antiquant_scale),
+                              "npu_grouped_matmul: x of int8 goes with weight of int8 and scale");
+  TORCH_CHECK_NOT_IMPLEMENTED(act_type == 0 || by_token, "npu_grouped_matmul: act_type goes with per_token_scale");
+  const Tensor scale = table_of("scale", factors.scale, weight.size(0));
+  const bool packed = scale.scalar_type() == kLong;
+  const ScalarType result = dtype.value_or(kChar);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      packed ? result == kChar && !by_token
+             : (scale.scalar_type() == kBFloat16 && result == kBFloat16) ||
+                   (scale.scalar_type() == kFloat && result == kHalf),
+      "npu_grouped_matmul: scale of int64 goes with a result of int8 and without per_token_scale, of bfloat16 with one "
+      "of bfloat16 and of float32 with one of float16, but it is of ",
+      scale.scalar_type(), " for one of ", result);
+  const ScalarType wide = x.size(1) <= 1024 ? kFloat : kDouble;
+  Tensor y = product(x.to(wide), weight.to(wide), ends, kRows);
+  const auto bias = [&] {
+    return by_rows((*g.bias)[0].dim() == 2 ? (*g.bias)[0] : at::stack(*g.bias, 0), ends, y.size(0)).to(wide);
+  };
+  const bool early = given(g.bias) && (*g.bias)[0].scalar_type() == kInt;
+  if (early) y = y + bias();
+  // npu_trans_quant_param keeps a factor's bits in the lower half.
+  const Tensor low = packed ? scale.bitwise_and(0xFFFFFFFFLL) : scale;
+  const Tensor factor =
+      packed ? at::where(low.gt(0x7FFFFFFFLL), low - (int64_t{1} << 32), low).to(kInt).view(kFloat) : scale;
+  y = y * by_rows(factor.to(wide), ends, y.size(0));
+  if (by_token) y = y * (*factors.per_token_scale)[0].to(wide).unsqueeze(1);
+  if (given(g.bias) && !early) y = y + bias();
+  if (result == kChar) return at::round(y).clamp(-128, 127).to(kChar);
+  return activated(y, act_type).to(result);
+}
+
+// Groups of rows, each with a weight of small integers: x @ ((weight + antiquant_offset) * antiquant_scale) + bias.
+Tensor product_with_integers(const Grouped& g, const Factors& factors, const Tensor& ends, const Tensor& x,
+                             const Tensor& weight) {
+  TORCH_CHECK_NOT_IMPLEMENTED(weight.scalar_type() == kChar && given(factors.antiquant_scale) &&
+                                  !given(factors.scale) && !given(factors.per_token_scale),
+                              "npu_grouped_matmul: a floating x goes with weight of int8 and antiquant_scale");
+  const int64_t groups = weight.size(0);
+  const auto spread = [&](const char* argument, const std::optional<TensorList>& list) {
+    const Tensor table = table_of(argument, list, groups).to(kFloat);
+    return table.dim() == 2 ? table.unsqueeze(1) : table;
+  };
+  Tensor wide = weight.to(kFloat);
+  if (given(factors.antiquant_offset)) wide = wide + spread("antiquant_offset", factors.antiquant_offset);
+  wide = wide * spread("antiquant_scale", factors.antiquant_scale);
+  Tensor y = product(x.to(kFloat), wide, ends, kRows);
+  if (given(g.bias)) {
+    y = y + by_rows((*g.bias)[0].dim() == 2 ? (*g.bias)[0] : at::stack(*g.bias, 0), ends, y.size(0)).to(kFloat);
+  }
+  return y.to(x.scalar_type());
+}
+
 }  // namespace
 
 // x (m, k), weight (groups, k, n), ends of the groups of rows: (m, n); rows after the last group are zero.
@@ -174,11 +276,7 @@ std::vector<Tensor> npu_grouped_matmul(
     std::optional<int64_t> act_type, OptionalIntArrayRef /*tuning_config*/, std::optional<int64_t> output_dtype,
     std::optional<int64_t> x_dtype, std::optional<int64_t> weight_dtype, std::optional<int64_t> scale_dtype,
     std::optional<int64_t> per_token_scale_dtype) {
-  refuse_quantised({{"scale", given(scale)},
-                    {"offset", given(offset)},
-                    {"antiquant_scale", given(antiquant_scale)},
-                    {"antiquant_offset", given(antiquant_offset)},
-                    {"per_token_scale", given(per_token_scale)},
+  refuse_quantised({{"offset", given(offset)},
                     {"activation_input", given(activation_input)},
                     {"activation_quant_scale", given(activation_quant_scale)},
                     {"activation_quant_offset", given(activation_quant_offset)},
@@ -186,10 +284,24 @@ std::vector<Tensor> npu_grouped_matmul(
                     {"weight_dtype", weight_dtype.has_value()},
                     {"scale_dtype", scale_dtype.has_value()},
                     {"per_token_scale_dtype", per_token_scale_dtype.has_value()}});
-  const Grouped g = read_grouped(x, weight, bias, split_item, act_type);
+  const Grouped g = read_grouped(x, weight, bias, split_item);
   std::optional<ScalarType> dtype;
   if (output_dtype.has_value()) dtype = static_cast<ScalarType>(*output_dtype);
   const int64_t axis = group_type.value_or(given(group_list) ? kRows : -1);
+  const Factors factors{scale, antiquant_scale, antiquant_offset, per_token_scale};
+  if (factors.any()) {
+    const NoAutocast guard;
+    TORCH_CHECK_NOT_IMPLEMENTED(axis == kRows && x.size() == 1 && given(group_list) && g.one_result(),
+                                "npu_grouped_matmul: quantised tensors go with one x, group_type 0, group_list and "
+                                "split_item 2 or 3");
+    const Tensor ends = ends_of(*group_list, group_list_type.value_or(0)), matrices = stacked(weight);
+    if (x[0].scalar_type() == kChar) {
+      return {product_of_bytes(g, factors, ends, x[0].detach(), matrices, act_type.value_or(0), dtype)};
+    }
+    check_plain(Grouped{x, x, bias, g.split_item}, act_type);
+    return in_dtype({product_with_integers(g, factors, ends, x[0], matrices)}, dtype);
+  }
+  check_plain(g, act_type);
   // Several left operands are the groups, whatever the list says.
   if (axis == -1 || x.size() > 1) return in_dtype(separate(g, x), dtype);
   TORCH_CHECK(given(group_list), "npu_grouped_matmul: group_type ", axis, " needs group_list");
@@ -217,7 +329,8 @@ std::vector<Tensor> npu_grouped_matmul_list(
                     {"activation_input", given(activation_input)},
                     {"activation_quant_scale", given(activation_quant_scale)},
                     {"activation_quant_offset", given(activation_quant_offset)}});
-  const Grouped g = read_grouped(x, weight, bias, split_item, act_type);
+  const Grouped g = read_grouped(x, weight, bias, split_item);
+  check_plain(g, act_type);
   if (!group_list.has_value() || x.size() > 1) return in_dtype(separate(g, x), output_dtype);
   const std::vector<Tensor> single = weight.size() == 1 ? stacked(weight).unbind(0) : std::vector<Tensor>{};
   const Grouped by_group{x, single.empty() ? weight : TensorList(single), bias, g.split_item};

@@ -57,6 +57,12 @@ Tensor unpack(const Tensor& words) {
   return at::where(bits.gt(7), bits - 16, bits).flatten(-2);
 }
 
+// A matrix whose words lie along the rows, or a view that transposes such.
+Tensor unpack_matrix(const Tensor& words) {
+  const bool turned = words.dim() == 2 && !words.is_contiguous() && words.t().is_contiguous();
+  return turned ? unpack(words.t()).t() : unpack(words);
+}
+
 Tensor rounded(const char* name, const Tensor& x, const Integers& kind) {
   const Tensor numbers = at::round(x.detach()).clamp(kind.least, kind.most);
   return kind.packed ? pack(name, numbers) : numbers.to(kind.dtype);
@@ -215,19 +221,25 @@ Tensor npu_quant_matmul(const Tensor& x1, const Tensor& x2, const Tensor& scale,
   const NoAutocast guard;
   const char* const name = "npu_quant_matmul";
   const auto result = static_cast<ScalarType>(output_dtype.value_or(static_cast<int64_t>(kChar)));
-  TORCH_CHECK_NOT_IMPLEMENTED(x1.scalar_type() == kChar && x2.scalar_type() == kChar, name,
-                              ": factors of int8 are supported, not of ", x1.scalar_type(), " and ", x2.scalar_type());
+  const bool words = x1.scalar_type() == kInt && x2.scalar_type() == kInt;
+  TORCH_CHECK_NOT_IMPLEMENTED(words || (x1.scalar_type() == kChar && x2.scalar_type() == kChar), name,
+                              ": factors of int8, or of int32 that hold eight numbers of four bits, are supported, not "
+                              "of ",
+                              x1.scalar_type(), " and ", x2.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(result == kChar || result == kHalf || result == kBFloat16 || result == kFloat, name,
                               ": a result of int8, float16, bfloat16 or float32 is supported, not of ", result);
+  TORCH_CHECK_NOT_IMPLEMENTED(!words || result == kHalf || result == kBFloat16, name,
+                              ": with numbers of four bits output_dtype is float16 or bfloat16, not ", result);
   TORCH_CHECK_NOT_IMPLEMENTED(!x1_dtype && !x2_dtype && !pertoken_scale_dtype && !scale_dtype && !group_sizes &&
                                   !given(y_scale) && scale.dim() == 1,
                               name, ": scales of groups and dtypes of the hardware are not supported");
   // Sums of products of bytes are exact in fp64, and those of up to 1024 products in fp32, which is wide enough for
   // what follows where the result is narrower still.
-  const bool narrow = x1.size(-1) <= kExactProducts && (result == kHalf || result == kBFloat16);
+  const Tensor a = words ? unpack(x1) : x1, b = words ? unpack_matrix(x2) : x2;
+  const bool narrow = a.size(-1) <= kExactProducts && (result == kHalf || result == kBFloat16);
   const ScalarType wide = narrow ? kFloat : kDouble;
   const bool early = given(bias) && bias->scalar_type() == kInt;
-  Tensor sum = product(x1.to(wide), x2.to(wide), early ? bias : std::nullopt);
+  Tensor sum = product(a.to(wide), b.to(wide), early ? bias : std::nullopt);
   const Scale factor = scale_of(scale, wide);
   sum = sum * factor.factor;
   if (given(pertoken_scale)) sum = sum * pertoken_scale->to(wide).unsqueeze(-1);
@@ -257,7 +269,7 @@ Tensor npu_weight_quant_batchmatmul(const Tensor& x, const Tensor& weight, const
   const bool narrow = x.scalar_type() == kHalf && antiquant_scale.scalar_type() == kHalf && is_half(antiquant_offset) &&
                       is_half(bias) && !given(quant_scale);
   const ScalarType wide = narrow ? kHalf : wide_type(x);
-  const Tensor numbers = (weight.scalar_type() == kInt ? unpack(weight) : weight).to(wide);
+  const Tensor numbers = (weight.scalar_type() == kInt ? unpack_matrix(weight) : weight).to(wide);
   const int64_t depth = numbers.size(0);
   const auto spread = [&](const Tensor& t) {
     if (antiquant_group_size <= 0) return t.to(wide);
