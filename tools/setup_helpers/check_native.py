@@ -99,12 +99,18 @@ def main(arguments: list[str]) -> int:
     good = [_run(test.name, [str(test), "--gtest_brief=1", *flags], options, sanitize) for test in tests]
     if not arguments:
         environment = dict(options)
+        for name in environment.keys() & {"TSAN_OPTIONS", "ASAN_OPTIONS"}:
+            # A test lets a process crash, and looks how it ended.
+            environment[name] += ":handle_segv=0"
         if "thread" in sanitize:
             # A mutex that libtorch_cpu takes and our code gives back would look as if nobody had taken it.
             environment["TSAN_OPTIONS"] += ":report_mutex_bugs=0"
         if sanitize:
             environment["LD_PRELOAD"] = _preload(sanitize)
-            environment["LD_LIBRARY_PATH"] = str(libraries / "torch/lib")
+            # Upstream's libraries are where torch is installed.
+            installed = Path(sysconfig.get_path("purelib"), "torch/lib")
+            environment["LD_LIBRARY_PATH"] = f"{libraries / 'torch/lib'}:{installed}"
+            environment["ACL_LIBRARY"] = str(libraries / "torch/lib/ascend_sim/libascendcl.so")
         files = [str(ROOT / "test/test_npu" / name) for name in PYTHON_SHARD]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
         good.append(_run("a shard of the Python tests", command, environment, sanitize))

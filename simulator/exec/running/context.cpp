@@ -165,7 +165,8 @@ RunContext::~RunContext() {
     keep = tensor.use_count() == 1 && tensor.storage().use_count() == 1 && (seen || untouched(tensor, op_.operand(i)));
   }
   Frame* kept = keep ? frame_ : nullptr;
-  if (kept) kept = op_.frame.exchange(kept, std::memory_order_release);
+  // Another thread may have put a frame there meanwhile, which is deleted here.
+  if (kept) kept = op_.frame.exchange(kept, std::memory_order_acq_rel);
   delete (keep ? kept : frame_);
 }
 
