@@ -21,7 +21,6 @@ namespace {
 
 using at::Tensor;
 using fused::Frame;
-using fused::kTile;
 using fused::Plan;
 
 aclDataType dtype_of(const Tensor& t) {
@@ -213,6 +212,7 @@ class FusedRun {
 
   void run() {
     if (elements_ == 0) return;
+    const int64_t tile = plan_.tile();
     const auto part = [&](int64_t begin, int64_t end) {
       // Helpers of the team know nothing of the worker's modes.
       const c10::InferenceMode below_autograd;
@@ -222,7 +222,7 @@ class FusedRun {
         frame->address[static_cast<size_t>(slot)] = bases_[static_cast<size_t>(slot)];
         frame->numbers[static_cast<size_t>(slot)] = as_number(inputs_[static_cast<size_t>(slot)]);
       }
-      for (int64_t at = begin; at < end; at += kTile) run_tile(*frame, at, std::min(kTile, end - at));
+      for (int64_t at = begin; at < end; at += tile) run_tile(*frame, at, std::min(tile, end - at));
       plan_.keep_frame(std::move(frame));
     };
     if (elements_ > kNarrowElements) {
@@ -230,9 +230,9 @@ class FusedRun {
       return;
     }
     // One thread would compute each step from end to end: whole tiles have its lanes, whoever computes them.
-    const int64_t tiles = (elements_ + kTile - 1) / kTile;
-    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / kTile,
-                     [&](int64_t first, int64_t last) { part(first * kTile, std::min(elements_, last * kTile)); });
+    const int64_t tiles = (elements_ + tile - 1) / tile;
+    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / tile,
+                     [&](int64_t first, int64_t last) { part(first * tile, std::min(elements_, last * tile)); });
   }
 
  private:
