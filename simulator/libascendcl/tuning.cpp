@@ -27,10 +27,10 @@ aclError aclGenGraphAndDumpForOp(const char* type, int inputs, const aclTensorDe
 }
 
 // Both texts are JSON and last until the thread's next call.
-const char* aclsimTuneGraph(const char* file, int32_t measures) {
+const char* aclsimTuneGraph(const char* file, int32_t milliseconds) {
   if (!file) throw Error(ACL_ERROR_INVALID_PARAM, "the file's name is null");
   static thread_local std::string text;
-  text = tune_graph(file, measures != 0);
+  text = tune_graph(file, milliseconds);
   return text.c_str();
 }
 

@@ -21,7 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSeconds = 0.4;  // for one operator, unless it takes its time
 constexpr double kTurn = 0.0005;  // seconds that one measurement takes at least
 constexpr size_t kLeast = 7, kMost = 200;
 constexpr double kWorthIt = 0.95;
@@ -140,14 +139,14 @@ struct Unforced {
   ~Unforced() { force_choice({}); }
 };
 
-void measure(Bench& bench, std::vector<Way>& ways) {
+void measure(Bench& bench, std::vector<Way>& ways, double seconds) {
   for (Way& way : ways) {
     force_choice(way.choice);
     bench.run(1);
     way.repeats = std::clamp<size_t>(static_cast<size_t>(kTurn / std::max(bench.run(1), 1e-7)), 1, 64);
   }
   const auto start = Clock::now();
-  for (size_t round = 0; round < kMost && (round < kLeast || seconds_since(start) < kSeconds); ++round) {
+  for (size_t round = 0; round < kMost && (round < kLeast || seconds_since(start) < seconds); ++round) {
     for (Way& way : ways) {
       force_choice(way.choice);
       bench.run(1);  // found again, and in the caches
@@ -158,7 +157,7 @@ void measure(Bench& bench, std::vector<Way>& ways) {
 
 }  // namespace
 
-std::string tune_graph(const std::string& file, bool measures) {
+std::string tune_graph(const std::string& file, int milliseconds) {
   const OperatorGraph graph(file);
   const Unforced unforced;
   force_choice(kDefaultChoice);
@@ -167,7 +166,7 @@ std::string tune_graph(const std::string& file, bool measures) {
   std::string text = "{\"identity\": " + json_text(identity_of(op)) + ", \"operator\": " + json_text(op.describe());
   const std::vector<std::string> choices = choices_of(op);
   text += format(", \"choices\": %zu", choices.size());
-  if (choices.size() < 2 || !measures) return text + "}";
+  if (choices.size() < 2 || milliseconds <= 0) return text + "}";
 
   Bench bench(graph, op);
   std::vector<Way> ways;
@@ -183,7 +182,7 @@ std::string tune_graph(const std::string& file, bool measures) {
       differs += (differs.empty() ? "" : ", ") + json_text(choice);
     }
   }
-  measure(bench, ways);
+  measure(bench, ways, milliseconds * 1e-3);
   const double rule = ways.front().quartile();
   Way* best = &ways.front();
   for (Way& way : ways) {

@@ -93,6 +93,7 @@ Plans& plans() {
 struct Expanded {
   const char* data;
   at::DimVector dims, strides;  // of elements
+  int64_t period = 0;           // after so many elements they come again; 0: never
 };
 
 Expanded expand(const Tensor& t, const std::vector<int64_t>& dims, bool rows) {
@@ -110,6 +111,8 @@ Expanded expand(const Tensor& t, const std::vector<int64_t>& dims, bool rows) {
     e.dims.erase(e.dims.begin() + static_cast<int64_t>(d));
     e.strides.erase(e.strides.begin() + static_cast<int64_t>(d));
   }
+  if (e.strides.size() == 1 && e.strides[0] == 0) e.period = 1;
+  if (e.strides.size() == 2 && e.strides[0] == 0) e.period = e.dims[1];
   return e;
 }
 
@@ -222,7 +225,7 @@ class FusedRun {
         frame->address[static_cast<size_t>(slot)] = bases_[static_cast<size_t>(slot)];
         frame->numbers[static_cast<size_t>(slot)] = as_number(inputs_[static_cast<size_t>(slot)]);
       }
-      for (int64_t at = begin; at < end; at += tile) run_tile(*frame, at, std::min(tile, end - at));
+      for (int64_t at = begin; at < end; at += tile) run_tile(*frame, at, std::min(tile, end - at), at == begin);
       plan_.keep_frame(std::move(frame));
     };
     if (elements_ > kNarrowElements) {
@@ -274,8 +277,10 @@ class FusedRun {
     return false;
   }
 
-  void run_tile(Frame& frame, int64_t at, int64_t elements) const {
+  void run_tile(Frame& frame, int64_t at, int64_t elements, bool first) const {
     for (size_t i = 0; i < program_.broadcasts.size(); ++i) {
+      const int64_t period = expanded_[i].period;
+      if (!first && period > 0 && plan_.tile() % period == 0) continue;  // the tile before had the same
       const int slot = program_.broadcasts[i].input;
       void* tile = plan_.buffer(frame, slot);
       gather(expanded_[i], plan_.item(slot), at, elements, static_cast<char*>(tile));

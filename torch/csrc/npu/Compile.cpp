@@ -65,13 +65,13 @@ void set_aoe(const std::string& folder) {
 }
 
 // What the simulated device answers, as JSON; None on a card.
-py::object tune_graph(const std::string& file, bool measures) {
+py::object tune_graph(const std::string& file, int milliseconds) {
   if (!c10::npu::acl::has_function("aclsimTuneGraph")) return py::none();
   c10::npu::drain_task_queue(c10::npu::activate_device());
   const char* text = nullptr;
   {
     const py::gil_scoped_release no_gil;
-    text = c10::npu::acl::aclsimTuneGraph(file.c_str(), measures ? 1 : 0);
+    text = c10::npu::acl::aclsimTuneGraph(file.c_str(), milliseconds);
   }
   TORCH_CHECK(text != nullptr, c10::npu::acl::aclGetRecentErrMsg());
   return py::str(text);
