@@ -118,14 +118,17 @@ COMPARISON(GreaterEqual, float, >=)
 COMPARISON(Equal, float, ==)
 COMPARISON(NotEqual, float, !=)
 
-#define LOGICAL(NAME, EXPRESSION)                                                                       \
-  SIM_MULTIVERSION void LOOP_NAME(NAME, bool, all)(void* out, const void* const* in, int64_t n) {       \
-    const auto *x = static_cast<const uint8_t*>(in[0]), *y = static_cast<const uint8_t*>(in[1]);        \
-    auto* r = static_cast<uint8_t*>(out);                                                               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) r[i] = x[i] != 0 EXPRESSION y[i] != 0 ? 1 : 0; \
+#define LOGICAL(NAME, EXPRESSION)                                                                 \
+  SIM_MULTIVERSION void LOOP_NAME(NAME, bool, all)(void* out, const void* const* in, int64_t n) { \
+    const auto *x = static_cast<const uint8_t*>(in[0]), *y = static_cast<const uint8_t*>(in[1]);  \
+    auto* r = static_cast<uint8_t*>(out);                                                         \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                                        \
+      const bool a = x[i] != 0, b = y[i] != 0;                                                    \
+      r[i] = EXPRESSION ? 1 : 0;                                                                  \
+    }                                                                                             \
   }
-LOGICAL(LogicalAnd, &)
-LOGICAL(LogicalOr, |)
+LOGICAL(LogicalAnd, a& b)
+LOGICAL(LogicalOr, a | b)
 
 #define SELECT(T)                                                                                \
   SIM_MULTIVERSION void LOOP_NAME(Select, T, all)(void* out, const void* const* in, int64_t n) { \

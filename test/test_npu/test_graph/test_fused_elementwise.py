@@ -62,7 +62,6 @@ ONE = {
     "tanh backward": lambda x, y: torch.ops.aten.tanh_backward(x, y),
     "hardswish backward": lambda x, y: torch.ops.aten.hardswish_backward(x, y),
     "compare": lambda x, y: torch.where(x < y, x, y),
-    "where number": lambda x, y: torch.where(x < y, x, torch.full((), -0.3, dtype=x.dtype, device="npu")),
     "where of bools": lambda x, y: torch.where((x < y) & (x > 0.1) | (y > 1), x, y),
     "clamp to NaN": lambda x, y: x.clamp(float("nan"), 0.7),
     "clamp turned": lambda x, y: x.clamp(0.7, -0.7),

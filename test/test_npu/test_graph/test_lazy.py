@@ -9,7 +9,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from fused_case import FusedCase, values
+from fused_case import FLOATS, FusedCase, values
 from torch.nn import functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -215,13 +215,15 @@ class LazyGraphTest(LazyCase):
     def test_constants_are_folded(self):
         x, bools = values(30, 50), values(30, 50) > 0
 
-        def number():
+        def number(x):
             y = (x + 1).relu()
-            limit = torch.full((), 0.25, device="npu")
+            limit = torch.full((), 0.3, dtype=x.dtype, device="npu")
             return (torch.where(y > limit, y, limit) * limit,)
 
-        change = self.graph_of(number)
-        self.assertEqual((change["sent"], change["fused"], change["dropped"]), (1, 5, 1))
+        for dtype in FLOATS:
+            other = values(30, 50, dtype=dtype)
+            change = self.graph_of(lambda other=other: number(other))
+            self.assertEqual((change["sent"], change["fused"], change["dropped"]), (1, 5, 1))
 
         def whole():
             zeros, ones = torch.zeros(30, 50, device="npu"), torch.ones(30, 50, device="npu")

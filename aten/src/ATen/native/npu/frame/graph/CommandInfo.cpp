@@ -223,9 +223,11 @@ Fills fills_of(const CommandInfo& info) {
   }
   const std::string_view ir(info.ir);
   if (ir == "ZerosLike") return Fills::WithZeros;
-  const bool given = ir == "Fill" && info.inputs.size() == 2 && info.inputs[1].host && info.inputs[1].dims.empty() &&
-                     info.inputs[1].dtype == info.outputs[0].dtype;
-  return given ? Fills::WithInput : Fills::No;
+  if (ir != "Fill" || info.inputs.size() != 2 || !info.inputs[1].host || !info.inputs[1].dims.empty()) return Fills::No;
+  const aclDataType given = info.inputs[1].dtype, filled = info.outputs[0].dtype;
+  // Numbers for the short floats come as floats.
+  const bool rounds = given == ACL_FLOAT && (filled == ACL_FLOAT16 || filled == ACL_BF16);
+  return given == filled || rounds ? Fills::WithInput : Fills::No;
 }
 
 }  // namespace

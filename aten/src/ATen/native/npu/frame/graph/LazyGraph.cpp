@@ -5,6 +5,8 @@
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/graph/GraphFiles.h>
 #include <c10/npu/NPUCachingAllocator.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <cstring>
@@ -86,6 +88,19 @@ class Pieces {
   ska::flat_hash_map<std::pair<const void*, size_t>, std::pair<size_t, size_t>, Hash> ranges_;
 };
 
+// The bytes of an element that a Fill writes.
+void write_filled(const CommandInfo& info, const Memory& number, std::array<std::byte, 16>& value) {
+  const aclDataType filled = info.outputs[0].dtype;
+  if (info.inputs[1].dtype == filled) {
+    std::memcpy(value.data(), number.data, std::min(number.bytes, value.size()));
+    return;
+  }
+  float wide = 0;
+  std::memcpy(&wide, number.data, sizeof wide);
+  const uint16_t bits = filled == ACL_FLOAT16 ? c10::Half(wide).x : c10::BFloat16(wide).x;
+  std::memcpy(value.data(), &bits, sizeof bits);
+}
+
 bool overlap(const Memory& a, const Memory& b) {
   const auto *x = static_cast<const char*>(a.data), *y = static_cast<const char*>(b.data);
   return x != nullptr && y != nullptr && x < y + b.bytes && y < x + a.bytes;
@@ -156,9 +171,7 @@ void LazyGraph::fold_constants(std::vector<Node>& nodes, Values& values) {
     }
     if (info.fills == Fills::No) continue;
     auto& value = values.emplace_back();
-    if (info.fills == Fills::WithInput) {
-      std::memcpy(value.data(), operands[1].data, std::min(operands[1].bytes, value.size()));
-    }
+    if (info.fills == Fills::WithInput) write_filled(info, operands[1], value);
     constants.push_back({operands[inputs], info.outputs.data(), value.data()});
   }
 }
