@@ -1,5 +1,6 @@
 """Tuning: graphs of operators are written, the tool measures what they leave open, later processes use its findings."""
 
+import functools
 import json
 import os
 import subprocess
@@ -19,6 +20,12 @@ def work():
     return F.linear(x, w), F.conv2d(image, filters, padding=1)
 """
 PRINT_SUMS = SCRIPT + "print([t.double().sum().item() for t in work()]); print(torch._C._npu_knowledge())"
+
+
+@functools.cache
+def state() -> dict:
+    """What this process knows of its own base: where it was measured holds for all."""
+    return json.loads(torch._C._npu_knowledge())
 
 
 class AoeCase(unittest.TestCase):
@@ -51,8 +58,7 @@ class AoeCase(unittest.TestCase):
         return self.run_python("-m", "torch.npu.aoe", "--job_type=2", f"--model_path={self.graphs}", **variables)
 
     def base(self) -> Path:
-        state = json.loads(self.run_python("-c", "import torch; print(torch._C._npu_knowledge())").splitlines()[-1])
-        return Path(state["file"])
+        return self.bank / state()["file"].split("/")[-2] / "knowledge.json"
 
     def identities(self, *types: str) -> dict[str, str]:
         """Type -> identity of its graph."""
@@ -60,11 +66,10 @@ class AoeCase(unittest.TestCase):
         return {t: json.loads(torch._C._npu_tuneGraph(str(f), 0))["identity"] for t, f in files.items()}
 
     def write_base(self, choices: dict[str, str], **changes: object) -> Path:
-        state = json.loads(self.run_python("-c", "import torch; print(torch._C._npu_knowledge())").splitlines()[-1])
-        file = Path(state["file"])
+        file = self.base()
         file.parent.mkdir(parents=True, exist_ok=True)
         operators = {identity: {"choice": choice} for identity, choice in choices.items()}
-        file.write_text(json.dumps(state["place"] | {"operators": operators} | changes))
+        file.write_text(json.dumps(state()["place"] | {"operators": operators} | changes))
         return file
 
 
