@@ -41,7 +41,7 @@ class Pieces {
     for (auto& [memory, range] : ranges_) {
       const auto* begin = static_cast<const char*>(memory.first);
       range = {number(begin), number(begin + memory.second)};
-      // A piece may reach over several blocks of the allocator. One that it has begun since is filled by what follows.
+      // Where a piece begins says it of all: a block that begins within it, and is no operand, holds nothing yet.
       for (size_t i = range.first; i < range.second; ++i) {
         if (last_use_[i] != kUnknown) continue;
         last_use_[i] = c10::npu::NPUCachingAllocator::get()->isFree(device_, bounds_[i]) ? 0 : kAlways;
