@@ -92,6 +92,8 @@ def tune(folder: Path) -> int:
     if not graphs:
         print(f"aoe: {folder} holds no graphs; torch.npu.set_aoe writes them", file=sys.stderr)
         return 1
+    if (load := os.getloadavg()[0]) > (os.cpu_count() or 1) / 2:
+        print(f"aoe: the machine is busy (load {load:.1f}): what is found now may be slower later", file=sys.stderr)
     repeat = os.environ.get("REPEAT_TUNE", "").lower() == "true"
     before = {} if repeat else _read(file, place)
     found: dict[str, dict[str, Any]] = {}

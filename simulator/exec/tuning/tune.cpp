@@ -127,11 +127,7 @@ struct Way {
   std::string choice;
   size_t repeats = 1;
   std::vector<double> seconds;  // of one execution
-  double quartile() {
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
-  }
+  double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
 };
 
 // Operators are compiled as they would be without tuning, whatever happens.
@@ -183,16 +179,16 @@ std::string tune_graph(const std::string& file, int milliseconds) {
     }
   }
   measure(bench, ways, milliseconds * 1e-3);
-  const double rule = ways.front().quartile();
-  Way* best = &ways.front();
-  for (Way& way : ways) {
-    if (way.quartile() < best->quartile()) best = &way;
+  const double rule = ways.front().best();
+  const Way* fastest = &ways.front();
+  for (const Way& way : ways) {
+    if (way.best() < fastest->best()) fastest = &way;
   }
-  if (best->quartile() > kWorthIt * rule) best = &ways.front();
+  if (fastest->best() > kWorthIt * rule) fastest = &ways.front();
   text += ", \"differs\": [" + differs + "], \"ways\": {";
-  for (Way& way : ways)
-    text += (&way == &ways.front() ? "" : ", ") + json_text(way.choice) + format(": %.3f", way.quartile() * 1e6);
-  return text + "}, \"choice\": " + json_text(best->choice) + "}";
+  for (const Way& way : ways)
+    text += (&way == &ways.front() ? "" : ", ") + json_text(way.choice) + format(": %.3f", way.best() * 1e6);
+  return text + "}, \"choice\": " + json_text(fastest->choice) + "}";
 }
 
 }  // namespace acl_sim
