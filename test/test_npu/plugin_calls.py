@@ -289,7 +289,7 @@ def options():
     npu.set_mm_bmm_format_nd(nd)
     npu.options._mm_bmm_format_nd = None
     npu.set_option({})
-    fails(NotImplementedError, npu.set_aoe, "graphs")
+    fails(ValueError, npu.set_aoe, "no such folder")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "acl.json"
         config.write_text(f'{{"dump": {{"dump_path": "{folder}", "dump_op_switch": "off", "dump_list": []}}}}')

@@ -103,6 +103,10 @@ class TestScripts(TestCase):
         lines = [r"step at 64 px, batch 64: cpu \d+ ms .*, npu \d+ ms", r"targets: \d of 1 met"]
         self.check("benchmarks/resnet50.py", "--case", "64", "--rounds", "1", "--no-memory", lines=lines)
 
+    def test_aoe(self):
+        lines = [r"graphs: \d+ tuned", r"MLP +untuned +[\d.]+ ms  tuned +[\d.]+ ms", r"targets: \d of 2 met"]
+        self.check("benchmarks/aoe.py", "--only", "MLP", "--rounds", "1", "--steps", "2", lines=lines)
+
     def test_loaded(self):
         lines = [
             r"beside 0: perceptron +cpu +[\d.]+ ms  npu +[\d.]+ ms  npu / cpu +[\d.]+",

@@ -309,11 +309,23 @@ def launch_graph() -> None:
 
 
 def set_aoe(dump_path: str) -> None:
-    r"""Would write graphs for CANN's tuning engine (AOE).
+    r"""Write the graph of each operator that is launched from now on, for CANN's tuning (AOE).
+
+    ``aoe --job_type=2 --model_path=DUMP_PATH`` tunes them on a card, ``python -m torch.npu.aoe`` with the same options
+    on the simulated device; what it finds out makes later runs faster. While graphs are written, operators are sent one
+    by one, in graph mode too. docs/graph_mode.md says more.
+
+    Args:
+        dump_path (str): the folder for the files, which exists; an operator that comes again has one file.
 
     Raises:
-        NotImplementedError: always, since the kernels of the simulated device have no choices to tune.
+        TypeError: ``dump_path`` is not a str.
+        ValueError: there is no such folder.
+        RuntimeError: CANN's release cannot write graphs of single operators.
     """
-    raise NotImplementedError(
-        f"set_aoe({dump_path!r}): AOE chooses among the kernels of a graph, and the simulated device offers no choice"
-    )
+    if not isinstance(dump_path, str):
+        raise TypeError(f"set_aoe: dump_path is a str, not {type(dump_path).__name__}")
+    if not os.path.isdir(dump_path):
+        raise ValueError(f"set_aoe: there is no directory {dump_path!r}")
+    folder = os.path.abspath(dump_path)
+    torch.npu._lazy_call(lambda: torch._C._npu_setAoe(folder))

@@ -1,6 +1,7 @@
 #include "exec/compilation/compile.h"
 
 #include "core/config.h"
+#include "exec/compilation/choice.h"
 #include "exec/compilation/narrow.h"
 
 #include <algorithm>
@@ -194,6 +195,7 @@ std::unique_ptr<CompiledOp> compile(const Description& d, CubeRounding rounding)
   decide_size(*op);
   const auto is_float = [](const Operand& o) { return !o.absent && o.dtype == ACL_FLOAT; };
   if (std::any_of(op->inputs.begin(), op->inputs.end(), is_float)) op->rounding = rounding;
+  decide_choice(*op);
   return op;
 }
 

@@ -69,6 +69,7 @@ struct CompiledOp {
   bool tiny = false;                           // small enough for the calling thread
   bool modest = false;                         // small enough for it on a busy machine, see core/load.h
   bool narrow = false;                         // one thread computes it: Note [Narrow operators]
+  int8_t kernel = -1;                          // of the operator's own; -1: its rule decides, Note [Choices]
   bool tiny_loop = false;                      // def->tiny_fn may run it, if its operands are stored plainly
   bool host_inputs = false;                    // some input comes by value
   CubeRounding rounding = CubeRounding::None;  // of fp32 operands, see Note [Cube precision]

@@ -1,6 +1,7 @@
 #include "exec/compilation/compile_cache.h"
 
 #include "core/stream.h"
+#include "exec/compilation/choice.h"
 #include "exec/compilation/fuzzy.h"
 #include "exec/compilation/options.h"
 
@@ -59,7 +60,7 @@ void add_desc(Key& key, const Description& d, const aclTensorDesc* desc, const c
   for (int k = 0; k < desc->ndim; ++k) key.push_back(static_cast<uint64_t>(dims[k]));
 }
 
-// One that rounds is another operator.
+// One that rounds, or is forced to compute in another way, is another operator.
 void make_key(Key& key, const Description& d, CubeRounding rounding) {
   const size_t length = std::strlen(d.type);
   if (length > 255) throw Error(ACL_ERROR_INVALID_PARAM, "the operator type has more than 255 characters");
@@ -73,6 +74,7 @@ void make_key(Key& key, const Description& d, CubeRounding rounding) {
   for (int i = 0; i < d.inputs; ++i) add_desc(key, d, d.input[i], "input", i);
   for (int i = 0; i < d.outputs; ++i) add_desc(key, d, d.output[i], "output", i);
   if (d.attr) key.append(d.attr->words.data(), d.attr->words.data() + d.attr->used / 8);
+  if (const uint32_t forced = forced_choice(); __builtin_expect(forced != 0, 0)) key.push_back(forced);
 }
 
 bool same(const CompiledOp& op, uint64_t hash, const Key& key) {

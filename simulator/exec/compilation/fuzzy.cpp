@@ -3,6 +3,7 @@
 #include "exec/compilation/fuzzy.h"
 
 #include "core/log.h"
+#include "exec/compilation/choice.h"
 #include "exec/compilation/kernel_files.h"
 
 #include <atomic>
@@ -42,7 +43,7 @@ std::string compiled_text(const CompiledOp& op, bool any_dims) {
 }
 
 // All that tells it from other operators: where its inputs lie and how it rounds, too.
-std::string identity_of(const CompiledOp& op, bool any_dims) {
+std::string identity_text(const CompiledOp& op, bool any_dims) {
   std::string text = compiled_text(op, any_dims);
   for (const auto& o : op.inputs) text += o.absent ? 'a' : o.host ? 'h' : 'd';
   if (op.rounding == CubeRounding::None) return text;
@@ -50,6 +51,8 @@ std::string identity_of(const CompiledOp& op, bool any_dims) {
 }
 
 }  // namespace
+
+std::string identity_of(const CompiledOp& op) { return identity_text(op, false); }
 
 void set_fuzzy_mode(bool on) { fuzzy_mode.store(on, std::memory_order_relaxed); }
 void set_jit_compile(bool on) { jit_compile.store(on, std::memory_order_relaxed); }
@@ -60,8 +63,8 @@ bool needs_compilation(const CompiledOp& op) {
   if (!fuzzy && !logged && !files) return true;
   auto& k = known();
   std::lock_guard<std::mutex> lock(k.mutex);
-  if (fuzzy && !k.ranges.insert(identity_of(op, true)).second) return false;
-  const std::string text = files ? identity_of(op, fuzzy) : std::string();
+  if (fuzzy && !k.ranges.insert(identity_text(op, true)).second) return false;
+  const std::string text = files ? identity_text(op, fuzzy) : std::string();
   if (files && find_on_disk(op, text)) {
     if (logged)
       log_line(LogLevel::Info, "ASCENDCL", __FILE__, __LINE__,

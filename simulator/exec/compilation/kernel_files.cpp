@@ -47,16 +47,10 @@ bool caches(const KernelFiles& f) {
   return !debugs(f) && (f.cache_mode == "enable" || f.cache_mode == "force") && !f.cache_dir.empty();
 }
 
-uint64_t hash_of(const std::string& text) {
-  uint64_t h = 0xCBF29CE484222325ULL;  // FNV-1a: the same in every process and version
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-  return h;
-}
-
 std::string name_of(const CompiledOp& op, const std::string& text) {
   std::string type = op.def->type;
   std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
-  return "te_" + type + format("_%016llx", static_cast<unsigned long long>(hash_of(text)));
+  return "te_" + type + format("_%016llx", static_cast<unsigned long long>(lasting_hash(text)));
 }
 
 std::string record_of(const CompiledOp& op, const std::string& text) {
@@ -74,31 +68,11 @@ void complain(State& s, const fs::path& path, const std::string& reason) {
            "WriteKernelFile: cannot write " + path.string() + ": " + reason + "; operators are compiled without it");
 }
 
-// Whole or not at all; false with errno.
-bool write_whole(const fs::path& path, const std::string& content) {
-  static std::atomic<uint64_t> next{0};
-  const fs::path temporary = path.string() + "." + std::to_string(::getpid()) + "." +
-                             std::to_string(next.fetch_add(1, std::memory_order_relaxed)) + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "we");
-  if (!file) return false;
-  bool fine = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  int error = fine ? 0 : errno;
-  if (std::fclose(file) != 0 && fine) {
-    fine = false;
-    error = errno;
-  }
-  if (fine && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
-  if (fine) error = errno;
-  std::remove(temporary.c_str());
-  errno = error;
-  return false;
-}
-
 void write_or_complain(State& s, const fs::path& path, const std::string& content) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) return complain(s, path, error.message());
-  if (!write_whole(path, content)) complain(s, path, std::strerror(errno));
+  if (!write_whole(path.string(), content)) complain(s, path, std::strerror(errno));
 }
 
 fs::path cache_folder(const KernelFiles& f) { return fs::path(f.cache_dir) / "kernel_cache" / kSocName; }
@@ -158,6 +132,31 @@ void write_debug_files(State& s, const CompiledOp& op, const std::string& text) 
 }
 
 }  // namespace
+
+uint64_t lasting_hash(const std::string& text) {
+  uint64_t h = 0xCBF29CE484222325ULL;  // FNV-1a
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  return h;
+}
+
+bool write_whole(const std::string& path, const std::string& content) {
+  static std::atomic<uint64_t> next{0};
+  const std::string temporary = path + "." + std::to_string(::getpid()) + "." +
+                                std::to_string(next.fetch_add(1, std::memory_order_relaxed)) + ".tmp";
+  std::FILE* file = std::fopen(temporary.c_str(), "we");
+  if (!file) return false;
+  bool fine = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  int error = fine ? 0 : errno;
+  if (std::fclose(file) != 0 && fine) {
+    fine = false;
+    error = errno;
+  }
+  if (fine && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
+  if (fine) error = errno;
+  std::remove(temporary.c_str());
+  errno = error;
+  return false;
+}
 
 void set_kernel_files(const KernelFiles& wanted) {
   auto& s = state();

@@ -18,6 +18,7 @@
 // "force" removes the records that are there and writes new ones; with a debug level the cache is left alone, as on
 // CANN.
 
+#include <cstdint>
 #include <string>
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
@@ -35,5 +36,10 @@ bool keeps_kernel_files();
 bool find_on_disk(const CompiledOp& op, const std::string& text);
 // Writes what the options want of an operator that has just been compiled.
 void write_kernel_files(const CompiledOp& op, const std::string& text);
+
+// A file, whole or not at all; false with errno.
+bool write_whole(const std::string& path, const std::string& content);
+// The same in every process and version.
+uint64_t lasting_hash(const std::string& text);
 
 }  // namespace acl_sim

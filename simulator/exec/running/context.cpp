@@ -1,5 +1,6 @@
 #include "exec/running/context.h"
 
+#include "exec/compilation/choice.h"
 #include "exec/running/scratch.h"
 
 #include <c10/core/TensorImpl.h>
@@ -14,6 +15,13 @@ struct Frame {
 };
 
 CompiledOp::~CompiledOp() { delete frame.load(); }
+
+std::optional<int> chosen_kernel(const OpContext& c) {
+  // Others run an operator in parts or again, and as its rule has it.
+  const auto* run = dynamic_cast<const RunContext*>(&c);
+  if (run == nullptr || run->op().kernel < 0) return std::nullopt;
+  return run->op().kernel;
+}
 
 namespace {
 

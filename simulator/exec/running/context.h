@@ -60,6 +60,7 @@ class RunContext final : public OpContext {
   at::IntArrayRef out_dims(size_t i) const override { return op_.seen_dims(op_.outputs[checked_output(i)]); }
   CubeRounding rounding() const override { return op_.rounding; }
   Device& device() { return device_; }
+  const CompiledOp& op() const { return op_; }
 
   // Completes outputs and checks that the operator wrote where it was told. Call once it has run without throwing.
   void finish();

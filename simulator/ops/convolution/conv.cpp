@@ -2,6 +2,7 @@
 // channels-last rows (conv_rows.h), some of bf16 too (conv_bf16.h); everything else through libtorch's convolutions, on
 // channels-last aliases.
 
+#include "exec/compilation/choice.h"
 #include "ops/convolution/conv_bf16.h"
 #include "ops/convolution/conv_rows.h"
 #include "ops/matmul/cube.h"
@@ -71,6 +72,18 @@ bool runs_on_rows(const at::Tensor& x, const ConvAttrs& a) { return is_image(x) 
 // Few channels make short gathered runs; there libtorch's direct convolution is the faster one.
 bool gathers_well(const ConvShape& s) { return s.pointwise() || s.kw * s.c >= 256 || (s.kh == 1 && s.kw == 1); }
 
+// Note [Choices]: by matrix products on rows, or by libtorch's convolutions.
+SIM_KERNELS(Conv2D, "rows", "direct");
+SIM_KERNELS(Conv2DBackpropInput, "rows", "direct");
+SIM_KERNELS(Conv2DBackpropFilter, "rows", "direct");
+
+std::optional<bool> chosen_by_rows(const OpContext& c) {
+  const auto kernel = chosen_kernel(c);
+  return kernel ? std::optional<bool>(*kernel == 0) : std::nullopt;
+}
+
+bool by_rows(const OpContext& c, const ConvShape& s) { return chosen_by_rows(c).value_or(gathers_well(s)); }
+
 // An image of bf16 that libtorch multiplies as it is.
 bool is_bf16_image(const at::Tensor& t) {
   return is_image(t) && t.scalar_type() == at::kBFloat16 && t.numel() > 0 && multiplies_bf16();
@@ -114,7 +127,7 @@ void conv_forward_op(OpContext& c) {
     const at::Tensor bias = optional_in(c, 2), x = c.in_channels_last(0), w = c.in_channels_last(1);
     if (!bias.defined() && a.groups == 1) {
       const at::Tensor y = c.out_channels_last(0);
-      if (bf16_forward(shape_of(x.sizes(), w.sizes(), y.sizes(), a), x, w, y)) return;
+      if (bf16_forward(shape_of(x.sizes(), w.sizes(), y.sizes(), a), x, w, y, chosen_by_rows(c))) return;
     }
     return convolve(c, false, x, w, bias.defined() ? bias.to(dtype) : bias, a, dtype);
   }
@@ -122,7 +135,7 @@ void conv_forward_op(OpContext& c) {
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);
     const ConvShape s = shape_of(x.sizes(), w.sizes(), target.sizes(), a);
-    if (gathers_well(s)) {
+    if (by_rows(c, s)) {
       conv_forward(s, x.const_data_ptr<float>(), w.const_data_ptr<float>(),
                    bias.defined() ? bias.const_data_ptr<float>() : nullptr, target.mutable_data_ptr<float>());
       store(c, target, dtype);
@@ -176,7 +189,7 @@ void conv_backprop_input_op(OpContext& c) {
     const at::Tensor w = c.in_channels_last(1), dy = c.in_channels_last(2);
     if (a.groups == 1) {
       const at::Tensor dx = c.out_channels_last(0);
-      if (bf16_backward_data(shape_of(dx.sizes(), w.sizes(), dy.sizes(), a), dy, w, dx)) return;
+      if (bf16_backward_data(shape_of(dx.sizes(), w.sizes(), dy.sizes(), a), dy, w, dx, chosen_by_rows(c))) return;
     }
     return gradient(c, true, dy, shape_only(image_sizes(c, 0), dy0), w, a, dtype);
   }
@@ -184,7 +197,7 @@ void conv_backprop_input_op(OpContext& c) {
   if (runs_on_rows(dy, a) && computes_in_float(dy)) {
     const at::Tensor target = float_target(c, dtype);
     const ConvShape s = shape_of(target.sizes(), w.sizes(), dy.sizes(), a);
-    if (gathers_well(s)) {
+    if (by_rows(c, s)) {
       conv_backward_data(s, dy.const_data_ptr<float>(), w.const_data_ptr<float>(), target.mutable_data_ptr<float>());
       store(c, target, dtype);
       return;
@@ -201,7 +214,7 @@ void conv_backprop_filter_op(OpContext& c) {
     const at::Tensor x = c.in_channels_last(0), dy = c.in_channels_last(2);
     if (a.groups == 1) {
       const at::Tensor dw = c.out_channels_last(0);
-      if (bf16_backward_filter(shape_of(x.sizes(), dw.sizes(), dy.sizes(), a), x, dy, dw)) return;
+      if (bf16_backward_filter(shape_of(x.sizes(), dw.sizes(), dy.sizes(), a), x, dy, dw, chosen_by_rows(c))) return;
     }
     return gradient(c, false, dy, x, shape_only(filter_sizes(c, 1), x0), a, dtype);
   }
@@ -209,7 +222,7 @@ void conv_backprop_filter_op(OpContext& c) {
   if (runs_on_rows(x, a) && computes_in_float(x)) {
     const at::Tensor target = float_target(c, dtype);
     const ConvShape s = shape_of(x.sizes(), target.sizes(), dy.sizes(), a);
-    if (gathers_well(s)) {
+    if (by_rows(c, s)) {
       conv_backward_filter(s, x.const_data_ptr<float>(), dy.const_data_ptr<float>(), target.mutable_data_ptr<float>());
       store(c, target, dtype);
       return;

@@ -61,15 +61,16 @@ ConvShape turned(const ConvShape& s) {
 
 }  // namespace
 
-bool bf16_forward(const ConvShape& s, const Tensor& x, const Tensor& w, const Tensor& y) {
+bool bf16_forward(const ConvShape& s, const Tensor& x, const Tensor& w, const Tensor& y, std::optional<bool> wanted) {
   // Gathered fields are read back from memory; short of a quarter of their width, rows are too many to pay for it.
-  if (!large_enough(s) || !(one_pixel(s) || s.rows() * 4 <= s.depth())) return false;
+  if (!large_enough(s) || !wanted.value_or(one_pixel(s) || s.rows() * 4 <= s.depth())) return false;
   multiply(matrix(y, s.rows()), fields(s, x), matrix(w, s.o).t());
   return true;
 }
 
-bool bf16_backward_data(const ConvShape& s, const Tensor& dy, const Tensor& w, const Tensor& dx) {
-  if (!large_enough(s)) return false;
+bool bf16_backward_data(const ConvShape& s, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                        std::optional<bool> wanted) {
+  if (!large_enough(s) || !wanted.value_or(true)) return false;
   if (one_pixel(s)) {
     if (s.pointwise()) {
       multiply(matrix(dx, s.n * s.h * s.w), matrix(dy, s.rows()), matrix(w, s.o));
@@ -82,15 +83,16 @@ bool bf16_backward_data(const ConvShape& s, const Tensor& dy, const Tensor& w, c
     return true;
   }
   const ConvShape t = turned(s);
-  if (s.sh != 1 || s.sw != 1 || t.ph < 0 || t.pw < 0 || t.rows() * 4 > t.depth()) return false;
+  if (s.sh != 1 || s.sw != 1 || t.ph < 0 || t.pw < 0 || (!wanted && t.rows() * 4 > t.depth())) return false;
   // [o, c, kh, kw], turned by half and with channels first.
   const Tensor filter = w.flip({2, 3}).permute({1, 2, 3, 0}).reshape({s.c, t.depth()});
   multiply(matrix(dx, t.rows()), fields(t, dy), filter.t());
   return true;
 }
 
-bool bf16_backward_filter(const ConvShape& s, const Tensor& x, const Tensor& dy, const Tensor& dw) {
-  if (!large_enough(s) || !(one_pixel(s) || s.rows() <= 2 * s.depth())) return false;
+bool bf16_backward_filter(const ConvShape& s, const Tensor& x, const Tensor& dy, const Tensor& dw,
+                          std::optional<bool> wanted) {
+  if (!large_enough(s) || !wanted.value_or(one_pixel(s) || s.rows() <= 2 * s.depth())) return false;
   multiply(matrix(dw, s.o), matrix(dy, s.rows()).t(), fields(s, x));
   return true;
 }

@@ -21,7 +21,6 @@ namespace {
 
 using at::Tensor;
 using fused::Frame;
-using fused::kTile;
 using fused::Plan;
 
 aclDataType dtype_of(const Tensor& t) {
@@ -94,6 +93,7 @@ Plans& plans() {
 struct Expanded {
   const char* data;
   at::DimVector dims, strides;  // of elements
+  int64_t period = 0;           // after so many elements they come again; 0: never
 };
 
 Expanded expand(const Tensor& t, const std::vector<int64_t>& dims, bool rows) {
@@ -111,6 +111,8 @@ Expanded expand(const Tensor& t, const std::vector<int64_t>& dims, bool rows) {
     e.dims.erase(e.dims.begin() + static_cast<int64_t>(d));
     e.strides.erase(e.strides.begin() + static_cast<int64_t>(d));
   }
+  if (e.strides.size() == 1 && e.strides[0] == 0) e.period = 1;
+  if (e.strides.size() == 2 && e.strides[0] == 0) e.period = e.dims[1];
   return e;
 }
 
@@ -213,6 +215,7 @@ class FusedRun {
 
   void run() {
     if (elements_ == 0) return;
+    const int64_t tile = plan_.tile();
     const auto part = [&](int64_t begin, int64_t end) {
       // Helpers of the team know nothing of the worker's modes.
       const c10::InferenceMode below_autograd;
@@ -222,7 +225,7 @@ class FusedRun {
         frame->address[static_cast<size_t>(slot)] = bases_[static_cast<size_t>(slot)];
         frame->numbers[static_cast<size_t>(slot)] = as_number(inputs_[static_cast<size_t>(slot)]);
       }
-      for (int64_t at = begin; at < end; at += kTile) run_tile(*frame, at, std::min(kTile, end - at));
+      for (int64_t at = begin; at < end; at += tile) run_tile(*frame, at, std::min(tile, end - at), at == begin);
       plan_.keep_frame(std::move(frame));
     };
     if (elements_ > kNarrowElements) {
@@ -230,9 +233,9 @@ class FusedRun {
       return;
     }
     // One thread would compute each step from end to end: whole tiles have its lanes, whoever computes them.
-    const int64_t tiles = (elements_ + kTile - 1) / kTile;
-    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / kTile,
-                     [&](int64_t first, int64_t last) { part(first * kTile, std::min(elements_, last * kTile)); });
+    const int64_t tiles = (elements_ + tile - 1) / tile;
+    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / tile,
+                     [&](int64_t first, int64_t last) { part(first * tile, std::min(elements_, last * tile)); });
   }
 
  private:
@@ -274,8 +277,10 @@ class FusedRun {
     return false;
   }
 
-  void run_tile(Frame& frame, int64_t at, int64_t elements) const {
+  void run_tile(Frame& frame, int64_t at, int64_t elements, bool first) const {
     for (size_t i = 0; i < program_.broadcasts.size(); ++i) {
+      const int64_t period = expanded_[i].period;
+      if (!first && period > 0 && plan_.tile() % period == 0) continue;  // the tile before had the same
       const int slot = program_.broadcasts[i].input;
       void* tile = plan_.buffer(frame, slot);
       gather(expanded_[i], plan_.item(slot), at, elements, static_cast<char*>(tile));

@@ -4,6 +4,7 @@
 #include "ops/multiversion.h"
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace acl_sim::fused {
@@ -18,6 +19,7 @@ struct Entry {
   int operands;
   Side first, second;
   Loop loop;
+  Side third = Side::kAll;
 };
 
 // Sums take a number in the dtype of the other operand, products take it as it is.
@@ -116,6 +118,58 @@ COMPARISON(GreaterEqual, float, >=)
 COMPARISON(Equal, float, ==)
 COMPARISON(NotEqual, float, !=)
 
+#define LOGICAL(NAME, EXPRESSION)                                                                 \
+  SIM_MULTIVERSION void LOOP_NAME(NAME, bool, all)(void* out, const void* const* in, int64_t n) { \
+    const auto *x = static_cast<const uint8_t*>(in[0]), *y = static_cast<const uint8_t*>(in[1]);  \
+    auto* r = static_cast<uint8_t*>(out);                                                         \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                                        \
+      const bool a = x[i] != 0, b = y[i] != 0;                                                    \
+      r[i] = EXPRESSION ? 1 : 0;                                                                  \
+    }                                                                                             \
+  }
+LOGICAL(LogicalAnd, a& b)
+LOGICAL(LogicalOr, a | b)
+
+#define SELECT(T)                                                                                \
+  SIM_MULTIVERSION void LOOP_NAME(Select, T, all)(void* out, const void* const* in, int64_t n) { \
+    const auto* condition = static_cast<const uint8_t*>(in[0]);                                  \
+    const T *x = static_cast<const T*>(in[1]), *y = static_cast<const T*>(in[2]);                \
+    T* r = static_cast<T*>(out);                                                                 \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                                       \
+      const T a = x[i], b = y[i];                                                                \
+      r[i] = condition[i] != 0 ? a : b;                                                          \
+    }                                                                                            \
+  }                                                                                              \
+  SIM_MULTIVERSION void LOOP_NAME(Select, T, one)(void* out, const void* const* in, int64_t n) { \
+    const auto* condition = static_cast<const uint8_t*>(in[0]);                                  \
+    const T* x = static_cast<const T*>(in[1]);                                                   \
+    T b{};                                                                                       \
+    write_element(&b, *static_cast<const float*>(in[2]));                                        \
+    T* r = static_cast<T*>(out);                                                                 \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                                       \
+      const T a = x[i];                                                                          \
+      r[i] = condition[i] != 0 ? a : b;                                                          \
+    }                                                                                            \
+  }
+SELECT(float)
+SELECT(BFloat16)
+SELECT(Half)
+
+// A NaN stays, and a bound that is one makes all of them NaN.
+SIM_MULTIVERSION void clip_float(void* out, const void* const* in, int64_t n) {
+  const auto* x = static_cast<const float*>(in[0]);
+  const float least = *static_cast<const float*>(in[1]), most = *static_cast<const float*>(in[2]);
+  auto* r = static_cast<float*>(out);
+  if (least != least || most != most) {
+    for (int64_t i = 0; i < n; ++i) r[i] = NAN;
+    return;
+  }
+  _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {
+    const float a = x[i], b = a < least ? least : a;
+    r[i] = b > most ? most : b;
+  }
+}
+
 #define CAST(FROM, TO)                                                                              \
   SIM_MULTIVERSION void Cast_##FROM##_##TO(void* out, const void* const* in, int64_t n) {           \
     const FROM* x = static_cast<const FROM*>(in[0]);                                                \
@@ -144,26 +198,55 @@ constexpr aclDataType kOf_float = ACL_FLOAT, kOf_BFloat16 = ACL_BF16, kOf_Half =
   Entry{#NAME, ACL_FLOAT, ACL_BOOL, 2, kAll, kAll, LOOP_NAME(NAME, float, all)}, Entry { \
     #NAME, ACL_FLOAT, ACL_BOOL, 2, kAll, kOne, LOOP_NAME(NAME, float, one)               \
   }
+#define ENTRY_LOGICAL(NAME) \
+  Entry { #NAME, ACL_BOOL, ACL_BOOL, 2, kAll, kAll, LOOP_NAME(NAME, bool, all) }
+#define ENTRY_SELECT(T)                                                                \
+  Entry{"Select", kOf_##T, kOf_##T, 3, kAll, kAll, LOOP_NAME(Select, T, all)}, Entry { \
+    "Select", kOf_##T, kOf_##T, 3, kAll, kAll, LOOP_NAME(Select, T, one), kOne         \
+  }
 #define ENTRIES(KIND, NAME) KIND(NAME, float), KIND(NAME, BFloat16), KIND(NAME, Half)
 
 const std::array kLoops = {
-    ENTRIES(ENTRY_ALL, Add),        ENTRIES(ENTRY_ONE, Add),     ENTRIES(ENTRY_ALL, Sub),
-    ENTRIES(ENTRY_ONE, Sub),        ENTRIES(ENTRY_ALL, Mul),     ENTRIES(ENTRY_ONE, Mul),
-    ENTRIES(ENTRY_ALL, RealDiv),    ENTRIES(ENTRY_ONE, RealDiv), ENTRY_OF_ONE(Add, float),
-    ENTRY_OF_ONE(Sub, float),       ENTRY_OF_ONE(Mul, float),    ENTRY_OF_ONE(RealDiv, float),
-    ENTRIES(ENTRY_ALL, ReluGrad),   ENTRIES(ENTRY_SELF, Relu),   ENTRIES(ENTRY_SELF, Neg),
-    ENTRY_COMPARISON(Less),         ENTRY_COMPARISON(LessEqual), ENTRY_COMPARISON(Greater),
-    ENTRY_COMPARISON(GreaterEqual), ENTRY_COMPARISON(Equal),     ENTRY_COMPARISON(NotEqual),
-    ENTRY_CAST(float, BFloat16),    ENTRY_CAST(float, Half),     ENTRY_CAST(BFloat16, float),
+    ENTRIES(ENTRY_ALL, Add),
+    ENTRIES(ENTRY_ONE, Add),
+    ENTRIES(ENTRY_ALL, Sub),
+    ENTRIES(ENTRY_ONE, Sub),
+    ENTRIES(ENTRY_ALL, Mul),
+    ENTRIES(ENTRY_ONE, Mul),
+    ENTRIES(ENTRY_ALL, RealDiv),
+    ENTRIES(ENTRY_ONE, RealDiv),
+    ENTRY_OF_ONE(Add, float),
+    ENTRY_OF_ONE(Sub, float),
+    ENTRY_OF_ONE(Mul, float),
+    ENTRY_OF_ONE(RealDiv, float),
+    ENTRIES(ENTRY_ALL, ReluGrad),
+    ENTRIES(ENTRY_SELF, Relu),
+    ENTRIES(ENTRY_SELF, Neg),
+    ENTRY_COMPARISON(Less),
+    ENTRY_COMPARISON(LessEqual),
+    ENTRY_COMPARISON(Greater),
+    ENTRY_COMPARISON(GreaterEqual),
+    ENTRY_COMPARISON(Equal),
+    ENTRY_COMPARISON(NotEqual),
+    ENTRY_CAST(float, BFloat16),
+    ENTRY_CAST(float, Half),
+    ENTRY_CAST(BFloat16, float),
     ENTRY_CAST(Half, float),
+    ENTRY_LOGICAL(LogicalAnd),
+    ENTRY_LOGICAL(LogicalOr),
+    ENTRY_SELECT(float),
+    ENTRY_SELECT(BFloat16),
+    ENTRY_SELECT(Half),
+    Entry{"ClipByValue", ACL_FLOAT, ACL_FLOAT, 3, kAll, kOne, clip_float, kOne},
 };
 
 }  // namespace
 
-Loop find_loop(std::string_view type, aclDataType dtype, aclDataType result, int operands, Side first, Side second) {
+Loop find_loop(std::string_view type, aclDataType dtype, aclDataType result, int operands, Side first, Side second,
+               Side third) {
   for (const Entry& entry : kLoops) {
     if (entry.type == type && entry.dtype == dtype && entry.result == result && entry.operands == operands &&
-        entry.first == first && entry.second == second) {
+        entry.first == first && entry.second == second && entry.third == third) {
       return entry.loop;
     }
   }

@@ -6,7 +6,8 @@
 // FusedElementwise runs the same operators tile by tile: what one writes, the next finds in the core's cache, and what
 // only the chain itself needs is never in device memory. Each step is an operator of this device, run by its own
 // kernel on tensors of one tile, so that its result, every rounding included, is what it is alone:
-//   - work is divided among threads as ATen divides it for one operator, and tiles begin at multiples of kTile within a
+//   - work is divided among threads as ATen divides it for one operator, and tiles begin at multiples of their size
+//   within a
 //     thread's part, so that an element meets the same lane of a vector loop; where one thread would compute the
 //     operator (Note [Narrow operators]), whole tiles are divided;
 //   - loops without tensors (loops.h) stand in for operators whose results are exactly rounded.

@@ -73,6 +73,8 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
   for (const Step& step : program_->steps) dtypes_.push_back(step.dtype);
   for (const aclDataType dtype : dtypes_) items_.push_back(bytes_of(dtype));
   for (const Step& step : program_->steps) steps_.push_back(plan_step(step, small));
+  const auto loops = [](const StepPlan& step) { return step.loop != nullptr; };
+  if (std::all_of(steps_.begin(), steps_.end(), loops)) tile_ = kShortTile;
   // Buffers are used again once nothing reads them any more. Broadcast inputs are expanded into one each.
   struct Free {
     size_t place, bytes;
@@ -80,7 +82,7 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
   std::vector<Free> free;
   places_.assign(dtypes_.size(), SIZE_MAX);
   const auto give = [&](int slot) {
-    const size_t bytes = static_cast<size_t>(kTile) * item(slot);
+    const size_t bytes = static_cast<size_t>(tile_) * item(slot);
     const auto found = std::find_if(free.begin(), free.end(), [&](const Free& f) { return f.bytes == bytes; });
     if (found != free.end()) {
       places_[static_cast<size_t>(slot)] = found->place;
@@ -102,7 +104,7 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
       // What goes to an output from its buffer must stay to the end of the tile.
       const auto& outputs = program_->outputs;
       if (kept || std::find(outputs.begin(), outputs.end(), slot) != outputs.end()) continue;
-      free.push_back({places_[static_cast<size_t>(slot)], static_cast<size_t>(kTile) * item(slot)});
+      free.push_back({places_[static_cast<size_t>(slot)], static_cast<size_t>(tile_) * item(slot)});
     }
   }
 }
@@ -111,15 +113,21 @@ StepPlan Plan::plan_step(const Step& step, bool small) const {
   StepPlan plan;
   const size_t count = step.operands.size();
   if (count == 0 || step.operands[0] < 0) return plan;
-  std::array<Side, 2> sides{Side::kAll, Side::kAll};
+  std::array<Side, 3> sides{Side::kAll, Side::kAll, Side::kAll};
   aclDataType dtype = ACL_DT_UNDEFINED;  // of the operands with all elements
-  bool loops = count <= 2, alike = true;
+  const bool selects = step.def->type == "Select" && count == 3 && !is_single(step.operands[0]) &&
+                       this->dtype(step.operands[0]) == ACL_BOOL;
+  bool loops = count <= 3, alike = true;
   for (size_t i = 0; i < count; ++i) {
     const int slot = step.operands[i];
     if (slot < 0 || is_single(slot)) {
       alike = false;
       if (slot < 0) loops = false;
-      if (i < 2) sides[i] = Side::kOne;
+      if (i < 3) sides[i] = Side::kOne;
+      continue;
+    }
+    if (selects && i == 0) {
+      alike = false;
       continue;
     }
     if (dtype != ACL_DT_UNDEFINED && dtype != this->dtype(slot)) loops = alike = false;
@@ -132,7 +140,7 @@ StepPlan Plan::plan_step(const Step& step, bool small) const {
   }
   plan.dtype = dtype;
   if (loops) {
-    plan.loop = find_loop(step.def->type, dtype, step.dtype, static_cast<int>(count), sides[0], sides[1]);
+    plan.loop = find_loop(step.def->type, dtype, step.dtype, static_cast<int>(count), sides[0], sides[1], sides[2]);
   }
   const aclDataType tiny_result = step.def->tiny_makes_bool ? ACL_BOOL : dtype;
   if (small && alike && step.def->tiny_fn != nullptr && count <= 4 && step.dtype == tiny_result) {

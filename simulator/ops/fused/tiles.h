@@ -15,6 +15,8 @@ namespace acl_sim::fused {
 
 // A multiple of every vector loop's step. Some ten tiles of fp32 fit into a core's second cache.
 constexpr int64_t kTile = 8192;
+// Where each step is a loop of loops.h, which costs nothing to begin: some of these fit into the first cache.
+constexpr int64_t kShortTile = 2048;
 
 // How a step is computed.
 struct StepPlan {
@@ -39,6 +41,7 @@ class Plan {
 
   const Program& program() const { return *program_; }
   aclDataType dtype(int slot) const { return dtypes_[static_cast<size_t>(slot)]; }
+  int64_t tile() const { return tile_; }
   size_t item(int slot) const { return items_[static_cast<size_t>(slot)]; }
   std::unique_ptr<Frame> take_frame() const;
   void keep_frame(std::unique_ptr<Frame> frame) const;
@@ -58,6 +61,7 @@ class Plan {
   std::vector<StepPlan> steps_;
   std::vector<size_t> places_;  // of each slot's buffer
   size_t buffer_bytes_ = 0;
+  int64_t tile_ = kTile;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;
 };

@@ -9,7 +9,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from fused_case import FusedCase, values
+from fused_case import FLOATS, FusedCase, values
 from torch.nn import functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -199,6 +199,106 @@ class LazyGraphTest(LazyCase):
         self.assertIn("gathered", logs.output[0])
         torch.npu.enable_graph_mode()
 
+    def graph_of(self, function):
+        """The results of one graph, and what became of its operators."""
+        torch.npu.synchronize()
+        torch.npu.enable_graph_mode()
+        before = counts()
+        results = function()
+        torch.npu.launch_graph()
+        after = counts()
+        torch.npu.disable_graph_mode()
+        for a, e in zip(results, function(), strict=True):
+            self.assert_same(a, e)
+        return {name: after[name] - before[name] for name in after}
+
+    def test_constants_are_folded(self):
+        x, bools = values(30, 50), values(30, 50) > 0
+
+        def number(x):
+            y = (x + 1).relu()
+            limit = torch.full((), 0.3, dtype=x.dtype, device="npu")
+            return (torch.where(y > limit, y, limit) * limit,)
+
+        for dtype in FLOATS:
+            other = values(30, 50, dtype=dtype)
+            change = self.graph_of(lambda other=other: number(other))
+            self.assertEqual((change["sent"], change["fused"], change["dropped"]), (1, 5, 1))
+
+        def whole():
+            zeros, ones = torch.zeros(30, 50, device="npu"), torch.ones(30, 50, device="npu")
+            return x * ones + zeros, torch.where(bools, zeros, x).pow(ones * 2), torch.full_like(x, 3).to(torch.int64)
+
+        change = self.graph_of(whole)
+        self.assertEqual((change["graphs"], change["sent"]), (1, 1))
+
+        def written_again():
+            t = torch.zeros(30, 50, device="npu")
+            a = x + t
+            t.add_(x)
+            b = x + t
+            t.zero_()
+            t[3:5].fill_(2)
+            return a, b, x + t, t
+
+        self.graph_of(written_again)
+
+        def of_no_dimension():
+            one = torch.ones((), device="npu")
+            return one + 1, x * one, one
+
+        self.graph_of(of_no_dimension)
+
+    def test_casts_that_cancel(self):
+        for narrow, wide in (
+            (torch.float16, torch.float32),
+            (torch.bfloat16, torch.float32),
+            (torch.int32, torch.int64),
+        ):
+            x = values(40, 50).mul(100).nan_to_num(0, 1, -1).to(narrow)
+            change = self.graph_of(lambda x=x, narrow=narrow, wide=wide: ((x + x).to(wide).to(narrow) * 2,))
+            self.assertEqual((change["sent"], change["fused"]), (1, 3), narrow)
+        x = values(40, 50)
+        change = self.graph_of(lambda: ((x + x).half().float() * 2,))  # which rounds
+        self.assertEqual((change["sent"], change["fused"]), (1, 4))
+
+    def test_what_lies_between_waits(self):
+        x, y = values(40, 50), values(40, 50, seed=1)
+
+        def function():
+            a = x + y
+            b = a.sum(0)
+            c = a * 2
+            d = c.sum(1)
+            e = (c - x).relu()
+            return b, d, e
+
+        change = self.graph_of(function)
+        self.assertEqual((change["sent"], change["fused"]), (3, 4))
+
+        def dependent():
+            a = (x + y).mul_(3)
+            b = a.sum(0)
+            a.add_(1)  # what the sum has read
+            c = a * b
+            b.mul_(2)
+            return a, b, c
+
+        self.graph_of(dependent)
+
+    def test_memory_of_another_size_is_used_again(self):
+        def function():
+            x = values(64, 64)
+            kept = []
+            for i in range(12):
+                mask = (x > 0) & (x < 1)
+                kept.append(torch.where(mask, x, x * 0.5).sum(0))
+                del mask
+                kept.append((x + i).sum(1, keepdim=True) * 2)
+            return kept
+
+        self.both(function)
+
     def test_random_programs(self):
         """Random chains of operators in place, out of place, on views, with tensors dropped at random."""
         steps = (
@@ -216,6 +316,13 @@ class LazyGraphTest(LazyCase):
             lambda t, u: t.t().contiguous(),
             lambda t, u: t.t(),
             lambda t, u: t.softmax(0),
+            lambda t, u: torch.zeros_like(t),
+            lambda t, u: torch.full((24, 24), 1.5, device="npu") + u,
+            lambda t, u: t * torch.full((), 0.75, device="npu"),
+            lambda t, u: t.zero_(),
+            lambda t, u: (t.sum(0, keepdim=True) * 0.1 + u).clamp(-2, 2),
+            lambda t, u: t + t.half().float().half().float().mean(1, keepdim=True),
+            lambda t, u: torch.where((t > 0) & (u < 1), t, torch.zeros((), device="npu")),
         )
         for seed in range(200 if SLOW else 20):
 

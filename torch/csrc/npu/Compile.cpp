@@ -3,6 +3,7 @@
 
 #include <ATen/native/npu/frame/command/CompileMode.h>
 #include <ATen/native/npu/frame/command/Missing.h>
+#include <ATen/native/npu/frame/command/OperatorGraphs.h>
 #include <ATen/native/npu/frame/registration/Fallback.h>
 #include <ATen/npu/TorchvisionOnCpu.h>
 #include <acl/acl_op_compiler.h>
@@ -58,6 +59,30 @@ void set_fuzzy_compile(bool on) {
   at::native::npu::set_fuzzy_compile(on);
 }
 
+void set_aoe(const std::string& folder) {
+  c10::npu::drain_task_queue(c10::npu::activate_device());
+  at::native::npu::write_operator_graphs(folder);
+}
+
+// What the simulated device answers, as JSON; None on a card.
+py::object tune_graph(const std::string& file, int milliseconds) {
+  if (!c10::npu::acl::has_function("aclsimTuneGraph")) return py::none();
+  c10::npu::drain_task_queue(c10::npu::activate_device());
+  const char* text = nullptr;
+  {
+    const py::gil_scoped_release no_gil;
+    text = c10::npu::acl::aclsimTuneGraph(file.c_str(), milliseconds);
+  }
+  TORCH_CHECK(text != nullptr, c10::npu::acl::aclGetRecentErrMsg());
+  return py::str(text);
+}
+
+py::object knowledge() {
+  c10::npu::activate_device();
+  if (!c10::npu::acl::has_function("aclsimKnowledge")) return py::none();
+  return py::str(c10::npu::acl::aclsimKnowledge());
+}
+
 py::object simulator_counters(int device) {
   if (!c10::npu::acl::has_function("aclsimGetCounters")) {
     return py::none();
@@ -92,6 +117,9 @@ py::object simulator_counters(int device) {
 void bind_compile(py::module_& m) {
   m.def("_npu_setOption", torch::wrap_pybind_function(&set_option));
   m.def("_npu_setFuzzyCompile", torch::wrap_pybind_function(&set_fuzzy_compile));
+  m.def("_npu_setAoe", torch::wrap_pybind_function(&set_aoe));
+  m.def("_npu_tuneGraph", torch::wrap_pybind_function(&tune_graph));
+  m.def("_npu_knowledge", torch::wrap_pybind_function(&knowledge));
   m.def("_npu_hasOperator",
         torch::wrap_pybind_function([](const std::string& ir) { return !at::native::npu::lacks(ir.c_str()); }));
   m.def("_npu_fallbackStats", torch::wrap_pybind_function([]() { return at::native::npu::fallback_stats(); }));

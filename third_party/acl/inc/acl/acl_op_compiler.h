@@ -24,3 +24,6 @@ typedef enum {
 } aclCompileOpt;
 
 typedef enum aclCompileFlag { ACL_OP_COMPILE_DEFAULT, ACL_OP_COMPILE_FUZZ } aclOpCompileFlag;
+
+// Of aclGenGraphAndDumpForOp; there are no options yet.
+typedef struct aclGraphDumpOption aclGraphDumpOption;

@@ -3,6 +3,7 @@
 
 #include <ATen/native/npu/frame/command/Encoder.h>
 
+#include <ATen/native/npu/frame/command/OperatorGraphs.h>
 #include <acl_loader.h>
 #include <c10/npu/NPUException.h>
 #include <c10/npu/NPUFunctions.h>
@@ -65,17 +66,28 @@ class AclopCommand final : public Prepared {
   }
 
   aclError execute(const Command& command, aclrtStream stream) const override {
-    const size_t count = static_cast<size_t>(num_inputs_) + static_cast<size_t>(num_outputs_);
-    aclDataBuffer** own = buffers(count);
-    for (size_t i = 0; i < count; ++i) {
-      acl::aclUpdateDataBuffer(own[i], command.operands[i].data, command.operands[i].bytes);
-    }
+    aclDataBuffer** own = buffers_of(command);
     return acl::aclopCompileAndExecute(command.ir, num_inputs_, descs_.data(), own, num_outputs_,
                                        descs_.data() + num_inputs_, own + num_inputs_, attributes_, ACL_ENGINE_SYS,
                                        ACL_COMPILE_SYS, nullptr, stream);
   }
 
+  aclError write_graph(const Command& command, const char* folder) const {
+    aclDataBuffer** own = buffers_of(command);
+    return acl::aclGenGraphAndDumpForOp(command.ir, num_inputs_, descs_.data(), own, num_outputs_,
+                                        descs_.data() + num_inputs_, own + num_inputs_, attributes_, ACL_ENGINE_SYS,
+                                        folder, nullptr);
+  }
+
  private:
+  aclDataBuffer** buffers_of(const Command& command) const {
+    const size_t count = static_cast<size_t>(num_inputs_) + static_cast<size_t>(num_outputs_);
+    aclDataBuffer** own = buffers(count);
+    for (size_t i = 0; i < count; ++i) {
+      acl::aclUpdateDataBuffer(own[i], command.operands[i].data, command.operands[i].bytes);
+    }
+    return own;
+  }
   void describe(const KeyOperand& operand);
   void set_attribute(const KeyAttribute& attribute);
 
@@ -151,6 +163,11 @@ class AclopEncoder final : public Encoder {
 };
 
 }  // namespace
+
+aclError write_operator_graph(const Command& command, const char* folder) {
+  const auto* own = dynamic_cast<const AclopCommand*>(command.prepared);
+  return own == nullptr ? ACL_SUCCESS : own->write_graph(command, folder);
+}
 
 const Encoder& aclop_encoder() {
   static const AclopEncoder encoder;

@@ -216,6 +216,20 @@ bool is_fusible(const CommandInfo& info) {
   return whole && out.format == ACL_FORMAT_UNDEFINED;
 }
 
+Fills fills_of(const CommandInfo& info) {
+  if (info.outputs.size() != 1 || info.outputs[0].absent || info.outputs[0].format != ACL_FORMAT_UNDEFINED ||
+      !computes(info.outputs[0].dtype)) {
+    return Fills::No;
+  }
+  const std::string_view ir(info.ir);
+  if (ir == "ZerosLike") return Fills::WithZeros;
+  if (ir != "Fill" || info.inputs.size() != 2 || !info.inputs[1].host || !info.inputs[1].dims.empty()) return Fills::No;
+  const aclDataType given = info.inputs[1].dtype, filled = info.outputs[0].dtype;
+  // Numbers for the short floats come as floats.
+  const bool rounds = given == ACL_FLOAT && (filled == ACL_FLOAT16 || filled == ACL_BF16);
+  return given == filled || rounds ? Fills::WithInput : Fills::No;
+}
+
 }  // namespace
 
 const CommandInfo& CommandInfos::get(const Prepared& prepared) {
@@ -240,6 +254,7 @@ const CommandInfo& CommandInfos::get(const Prepared& prepared) {
   info->fusible = told && !strided && is_fusible(*info);
   if (info->fusible) info->elements = info->outputs[0].elements;
   info->pure = info->fusible || (!strided && is_pure(info->ir));
+  if (info->pure) info->fills = fills_of(*info);
   return *(infos_[&prepared] = std::move(info));
 }
 

@@ -28,6 +28,9 @@ enum class Kind : uint8_t {
   Exact,  // element by element, exactly rounded or chosen from the operands: operands may broadcast
 };
 
+// Whether an operator fills its output with one value.
+enum class Fills : uint8_t { No, WithInput, WithZeros };  // WithInput: the second one, on the host
+
 struct CommandInfo {
   c10::intrusive_ptr<const Prepared> prepared;
   const char* ir = nullptr;
@@ -37,6 +40,7 @@ struct CommandInfo {
   Kind kind = Kind::Other;
   bool fusible = false;
   bool pure = false;  // does nothing but write all of its outputs
+  Fills fills = Fills::No;
 };
 
 // The infos of the commands seen, by what is prepared for them.

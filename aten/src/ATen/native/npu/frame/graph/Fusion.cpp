@@ -29,6 +29,46 @@ void append_word(KeyWords& words, const char* name, char kind, const void* data,
   std::memcpy(words.data() + begin, data, bytes);
 }
 
+size_t bytes_of(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_BOOL:
+    case ACL_UINT8:
+    case ACL_INT8:
+      return 1;
+    case ACL_FLOAT16:
+    case ACL_BF16:
+    case ACL_INT16:
+      return 2;
+    case ACL_FLOAT:
+    case ACL_INT32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+// Whether every number of the first type is one of the second, and comes back as it was.
+bool holds(aclDataType narrow, aclDataType wide) {
+  const auto is_integer = [](aclDataType t) {
+    return t == ACL_INT8 || t == ACL_UINT8 || t == ACL_INT16 || t == ACL_INT32 || t == ACL_INT64;
+  };
+  switch (narrow) {
+    case ACL_FLOAT16:
+    case ACL_BF16:
+      return wide == ACL_FLOAT || wide == ACL_DOUBLE;
+    case ACL_FLOAT:
+      return wide == ACL_DOUBLE;
+    case ACL_INT8:
+    case ACL_INT16:
+    case ACL_INT32:
+      return is_integer(wide) && wide != ACL_UINT8 && bytes_of(wide) > bytes_of(narrow);
+    case ACL_UINT8:
+      return is_integer(wide) && bytes_of(wide) > 1;
+    default:
+      return false;
+  }
+}
+
 // The operands of a fused command on its way to the stream.
 struct FusedOperands {
   std::vector<Memory> list;
@@ -62,40 +102,74 @@ bool FusionRow::may_write(const Memory& memory, aclDataType dtype) const {
 }
 
 int FusionRow::value_of(const OperandInfo& info, const Memory& memory, Use use, c10::IntArrayRef result_dims) {
-  if (use != Use::Host) {
-    for (const Place& p : places_) {
-      if (!same(p.memory, memory) || p.use != use || p.dtype != info.dtype) continue;
-      if (use == Use::Whole) return p.value;
-      const Source& s = sources_[static_cast<size_t>(p.value)];
-      if (s.info->dims == info.dims && (use == Use::Single || s.result_dims == result_dims)) return p.value;
-    }
+  for (const Place& p : places_) {
+    if (!same(p.memory, memory) || p.use != use || p.dtype != info.dtype) continue;
+    if (use == Use::Whole) return p.value;
+    const Source& s = sources_[static_cast<size_t>(p.value)];
+    if (s.info->dims == info.dims && (use == Use::Single || s.result_dims == result_dims)) return p.value;
   }
   const auto value = static_cast<int>(sources_.size());
   sources_.push_back({use, &info, result_dims, memory, {}});
-  if (use == Use::Host) {
-    std::memcpy(sources_.back().value.data(), memory.data, std::min<size_t>(memory.bytes, 16));
-  } else {
-    places_.push_back({memory, info.dtype, use, value, false, true});
-  }
+  places_.push_back({memory, info.dtype, use, value, false, true});
   return value;
 }
 
-bool FusionRow::add(const CommandInfo& info, const Memory* operands) {
+int FusionRow::host_value(const OperandInfo& info, const std::byte* value, size_t bytes, Use use,
+                          c10::IntArrayRef result_dims) {
+  Source source{use, &info, result_dims, {nullptr, bytes}, {}};
+  std::memcpy(source.value.data(), value, std::min(bytes, source.value.size()));
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& s = sources_[i];
+    if (s.use == use && s.info->dtype == info.dtype && s.value == source.value && s.memory.bytes == bytes &&
+        (use == Use::Host || s.result_dims == result_dims)) {
+      return static_cast<int>(i);
+    }
+  }
+  sources_.push_back(source);
+  return static_cast<int>(sources_.size()) - 1;
+}
+
+int FusionRow::before_cast(const CommandInfo& info, int value) const {
+  if (value < kResult || std::strcmp(info.ir, "Cast") != 0) return -1;
+  const Step& first = steps_[static_cast<size_t>(value - kResult)];
+  if (std::strcmp(first.ir, "Cast") != 0 || first.operands.empty() || first.operands[0] < 0) return -1;
+  const aclDataType narrow = first.info->inputs[0].dtype;
+  if (narrow != info.outputs[0].dtype || !holds(narrow, first.info->outputs[0].dtype)) return -1;
+  if (first.operands[0] >= kResult) return first.operands[0];
+  return sources_[static_cast<size_t>(first.operands[0])].use == Use::Whole ? first.operands[0] : -1;
+}
+
+bool FusionRow::fits_alone(const CommandInfo& info, const Memory* operands) {
+  if (!info.fusible || info.inputs.size() > kMostOperands) return false;
+  const size_t count = info.inputs.size();
+  for (size_t i = 0; i < count; ++i) {
+    const OperandInfo& in = info.inputs[i];
+    if (in.absent || in.host || !overlap(operands[i], operands[count])) continue;
+    if (!same(operands[i], operands[count]) || in.elements != info.elements || in.dtype != info.outputs[0].dtype)
+      return false;
+  }
+  return true;
+}
+
+bool FusionRow::add(const CommandInfo& info, const Memory* operands, c10::ArrayRef<const std::byte*> values) {
   if (!info.fusible || steps_.size() >= kMostSteps || sources_.size() + info.inputs.size() > kMostOperands)
     return false;
   if (!steps_.empty() && info.elements != elements_) return false;
   const size_t count = info.inputs.size();
   const Memory out = operands[count];
   const OperandInfo& result = info.outputs[0];
-  const auto use_of = [&](const OperandInfo& in) {
+  const auto is_value = [&](size_t i) { return !values.empty() && values[i] != nullptr; };
+  const auto use_of = [&](size_t i) {
+    const OperandInfo& in = info.inputs[i];
     if (in.host) return Use::Host;
+    if (is_value(i)) return in.dims.empty() ? Use::Host : Use::Constant;
     if (in.elements == info.elements) return Use::Whole;
     return in.dims.empty() ? Use::Single : Use::Broadcast;
   };
   for (size_t i = 0; i < count; ++i) {
     const OperandInfo& in = info.inputs[i];
-    if (in.absent || in.host) continue;
-    const Use use = use_of(in);
+    if (in.absent || in.host || is_value(i)) continue;
+    const Use use = use_of(i);
     if (!may_read(operands[i], in.dtype, use)) return false;
     if (overlap(operands[i], out) && !(use == Use::Whole && same(operands[i], out) && in.dtype == result.dtype))
       return false;
@@ -103,10 +177,23 @@ bool FusionRow::add(const CommandInfo& info, const Memory* operands) {
   if (!may_write(out, result.dtype)) return false;
 
   elements_ = info.elements;
-  Step step{&info, {}};
+  Step step{&info, info.ir, {}};
   for (size_t i = 0; i < count; ++i) {
     const OperandInfo& in = info.inputs[i];
-    step.operands.push_back(in.absent ? -1 : value_of(in, operands[i], use_of(in), result.dims));
+    const Use use = use_of(i);
+    int value = -1;
+    if (is_value(i)) {
+      value = host_value(in, values[i], bytes_of(in.dtype), use, result.dims);
+    } else if (in.host) {
+      value = host_value(in, static_cast<const std::byte*>(operands[i].data), operands[i].bytes, use, result.dims);
+    } else if (!in.absent) {
+      value = value_of(in, operands[i], use, result.dims);
+    }
+    step.operands.push_back(value);
+  }
+  if (const int original = before_cast(info, step.operands[0]); original >= 0) {
+    step.ir = "Identity";
+    step.operands = {original};
   }
   const int value = kResult + static_cast<int>(steps_.size());
   steps_.push_back(std::move(step));
@@ -154,7 +241,7 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
       text += '#';
       append_number(text, slots[i]);
       text += ';';
-    } else if (source.use == Use::Broadcast) {
+    } else if (source.use == Use::Broadcast || source.use == Use::Constant) {
       text += '@';
       append_number(text, slots[i]);
       char separator = '=';
@@ -165,7 +252,7 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
       text += ';';
     }
     auto& input = command.inputs.emplace_back();
-    input.data = source.use == Use::Host ? nullptr : source.memory.data;
+    input.data = source.memory.data;  // none of a value
     input.bytes = source.memory.bytes;
     input.value = source.value;
   }
@@ -174,7 +261,7 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (!wanted[i]) continue;
     const Step& step = steps_[i];
-    text += step.info->ir;
+    text += step.ir;
     for (const int value : step.operands) {
       text += ' ';
       if (value < 0) {
@@ -189,7 +276,7 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
     append_number(text, results[i]);
     text += ':';
     append_number(text, step.info->outputs[0].dtype);
-    text += step.info->attributes;
+    if (step.ir == step.info->ir) text += step.info->attributes;
     text += ';';
   }
   char separator = '^';
@@ -203,7 +290,9 @@ FusedCommand FusionRow::finish(c10::function_ref<bool(const Memory&)> needed) co
   key.start(kFusedElementwise, inputs.size(), command.outputs.size());
   size_t slot = 0;
   for (const Source* source : inputs) {
-    key.operand(slot++, source->info->dtype, source->info->dims, source->use == Use::Host, source->info->format);
+    const bool value = source->use == Use::Host || source->use == Use::Constant;
+    key.operand(slot++, source->info->dtype, value ? c10::IntArrayRef() : source->info->dims, value,
+                source->info->format);
   }
   for (const size_t step : command.output_steps) {
     const OperandInfo& out = steps_[step].info->outputs[0];

@@ -4,10 +4,15 @@
 // Note [Lazy graph]
 // While graph mode is on, commands of all threads are gathered in the order of the calls (Note [Gathered commands]):
 // until a value is needed, something else goes to a stream, launch_graph() is called, another stream gets an operator,
-// or kMostCommands are there. Then the list is looked at backwards, memory by memory, for results that nobody needs:
-// overwritten before they are read, or in memory that is free by then. Operators of which no result is needed are
-// dropped. Element-wise operators that follow one another are fused (Note [Fusing commands]). All others go as they
-// came; the order of what is left stays, so what is in place or shares memory needs no rules of its own.
+// or kMostCommands are there. Then
+//   - operands of element-wise operators that hold one value everywhere, because a Fill has made them, become that
+//     value;
+//   - the list is looked at backwards, piece of memory by piece, for results that nobody needs: overwritten before they
+//     are read, or in memory that is free by then. Operators of which no result is needed are dropped;
+//   - element-wise operators that follow one another are fused (Note [Fusing commands]). An operator between them waits
+//     until after them, if it only writes its outputs, and neither they nor it touch what the other writes.
+// All others go as they came; but for what waits the order stays, so what is in place or shares memory needs no rules
+// of its own.
 
 #include <ATen/native/npu/frame/command/Gather.h>
 #include <ATen/native/npu/frame/graph/CommandInfo.h>
@@ -15,8 +20,11 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,14 +60,19 @@ class LazyGraph final : public Gatherer {
     Command view;
     const CommandInfo* info;
     bool needed = true;
+    std::vector<const std::byte*> values;  // for each input the value that it holds everywhere, or null; or empty
     c10::SmallVector<size_t, 2> last_use;  // of each output, see Region
   };
 
+  // The values of Fills, which live as long as the nodes.
+  using Values = std::deque<std::array<std::byte, 16>>;
+
   void send_all();  // with the mutex held
+  static void fold_constants(std::vector<Node>& nodes, Values& values);
   void find_needed(std::vector<Node>& nodes);
   void launch(std::vector<Node>& nodes, std::string* text);
 
-  static constexpr size_t kMostCommands = 64;
+  static constexpr size_t kMostCommands = 64, kMostWaiting = 8;
   std::atomic<bool> enabled_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<GatheredCommand>> commands_;

@@ -1,0 +1,194 @@
+#include "exec/tuning/tune.h"
+
+#include "core/error.h"
+#include "core/json.h"
+#include "exec/compilation/choice.h"
+#include "exec/compilation/compile_cache.h"
+#include "exec/running/context.h"
+#include "exec/running/launch.h"
+#include "exec/tuning/graph_file.h"
+#include "sim_api.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace acl_sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kTurn = 0.0005;  // seconds that one measurement takes at least
+constexpr size_t kLeast = 7, kMost = 200;
+constexpr double kWorthIt = 0.95;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void check(aclError code, const char* what) {
+  if (code != ACL_SUCCESS) throw Error(code, std::string("tuning: ") + what + " failed");
+}
+
+// Operands in device memory, with values as networks have them, and a stream.
+class Bench {
+ public:
+  Bench(const OperatorGraph& graph, const CompiledOp& op) : d_(graph.description()), op_(op) {
+    const auto generator = at::detail::createCPUGenerator(7);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Operand& operand = op.inputs[i];
+      if (operand.absent || operand.host) {
+        const std::string& value = graph.value(i);
+        inputs_.push_back(api::aclCreateDataBuffer(const_cast<char*>(value.data()), value.size()));
+        continue;
+      }
+      inputs_.push_back(buffer(operand));
+      const at::Tensor values = at::randn(operand.dims, generator, at::kFloat).to(scalar_type(operand.dtype));
+      if (operand.bytes > 0)
+        check(api::aclrtMemcpy(memory_.back(), operand.bytes, values.const_data_ptr(), operand.bytes,
+                               ACL_MEMCPY_HOST_TO_DEVICE),
+              "a copy");
+    }
+    for (const Operand& operand : op.outputs) outputs_.push_back(buffer(operand));
+    check(api::aclrtCreateStream(&stream_), "a stream");
+  }
+  ~Bench() {
+    if (stream_) api::aclrtDestroyStream(stream_);
+    for (auto* list : {&inputs_, &outputs_}) {
+      for (auto* one : *list) api::aclDestroyDataBuffer(one);
+    }
+    for (void* one : memory_) api::aclrtFree(one);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  double run(size_t times) {
+    const auto start = Clock::now();
+    for (size_t i = 0; i < times; ++i) check(launch(d_, inputs_.data(), outputs_.data(), stream_, false), "a launch");
+    check(api::aclrtSynchronizeStream(stream_), op_.describe().c_str());
+    return seconds_since(start);
+  }
+  std::vector<at::Tensor> results() const {
+    std::vector<at::Tensor> all;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const Operand& operand = op_.outputs[i];
+      if (operand.absent) continue;
+      at::Tensor one = at::empty(operand.dims, at::TensorOptions(scalar_type(operand.dtype)));
+      check(api::aclrtMemcpy(one.mutable_data_ptr(), operand.bytes, outputs_[i]->data, operand.bytes,
+                             ACL_MEMCPY_DEVICE_TO_HOST),
+            "a copy");
+      all.push_back(one);
+    }
+    return all;
+  }
+
+ private:
+  aclDataBuffer* buffer(const Operand& operand) {
+    if (operand.absent) return api::aclCreateDataBuffer(nullptr, 0);
+    void* block = nullptr;
+    check(api::aclrtMalloc(&block, std::max<size_t>(operand.bytes, 1), ACL_MEM_MALLOC_HUGE_FIRST), "an allocation");
+    memory_.push_back(block);
+    return api::aclCreateDataBuffer(block, operand.bytes);
+  }
+
+  Description d_;
+  const CompiledOp& op_;
+  std::vector<aclDataBuffer*> inputs_, outputs_;
+  std::vector<void*> memory_;
+  aclrtStream stream_ = nullptr;
+};
+
+// How far results of one operator may be apart, of their largest number.
+double tolerance(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return 4e-3;
+    case at::kBFloat16:
+      return 3e-2;
+    case at::kDouble:
+      return 1e-11;
+    default:
+      return 1e-4;
+  }
+}
+
+bool agree(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].numel() == 0) continue;
+    const at::Tensor x = a[i].to(at::kDouble), y = b[i].to(at::kDouble);
+    const double apart = (x - y).abs().max().item<double>(), largest = x.abs().max().item<double>();
+    if (!(apart <= tolerance(a[i].scalar_type()) * std::max(largest, 1e-30))) return false;
+  }
+  return true;
+}
+
+struct Way {
+  std::string choice;
+  size_t repeats = 1;
+  std::vector<double> seconds;  // of one execution
+  double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+};
+
+// Operators are compiled as they would be without tuning, whatever happens.
+struct Unforced {
+  ~Unforced() { force_choice({}); }
+};
+
+void measure(Bench& bench, std::vector<Way>& ways, double seconds) {
+  for (Way& way : ways) {
+    force_choice(way.choice);
+    bench.run(1);
+    way.repeats = std::clamp<size_t>(static_cast<size_t>(kTurn / std::max(bench.run(1), 1e-7)), 1, 64);
+  }
+  const auto start = Clock::now();
+  for (size_t round = 0; round < kMost && (round < kLeast || seconds_since(start) < seconds); ++round) {
+    for (Way& way : ways) {
+      force_choice(way.choice);
+      bench.run(1);  // found again, and in the caches
+      way.seconds.push_back(bench.run(way.repeats) / static_cast<double>(way.repeats));
+    }
+  }
+}
+
+}  // namespace
+
+std::string tune_graph(const std::string& file, int milliseconds) {
+  const OperatorGraph graph(file);
+  const Unforced unforced;
+  force_choice(kDefaultChoice);
+  bool fresh = false;
+  const CompiledOp& op = LaunchScope().find_and_keep(graph.description(), &fresh);
+  std::string text = "{\"identity\": " + json_text(identity_of(op)) + ", \"operator\": " + json_text(op.describe());
+  const std::vector<std::string> choices = choices_of(op);
+  text += format(", \"choices\": %zu", choices.size());
+  if (choices.size() < 2 || milliseconds <= 0) return text + "}";
+
+  Bench bench(graph, op);
+  std::vector<Way> ways;
+  bench.run(1);
+  const std::vector<at::Tensor> wanted = bench.results();
+  std::string differs;
+  for (const auto& choice : choices) {
+    force_choice(choice);
+    bench.run(1);
+    if (agree(wanted, bench.results())) {
+      ways.push_back({choice, 1, {}});
+    } else {
+      differs += (differs.empty() ? "" : ", ") + json_text(choice);
+    }
+  }
+  measure(bench, ways, milliseconds * 1e-3);
+  const double rule = ways.front().best();
+  const Way* fastest = &ways.front();
+  for (const Way& way : ways) {
+    if (way.best() < fastest->best()) fastest = &way;
+  }
+  if (fastest->best() > kWorthIt * rule) fastest = &ways.front();
+  text += ", \"differs\": [" + differs + "], \"ways\": {";
+  for (const Way& way : ways)
+    text += (&way == &ways.front() ? "" : ", ") + json_text(way.choice) + format(": %.3f", way.best() * 1e6);
+  return text + "}, \"choice\": " + json_text(fastest->choice) + "}";
+}
+
+}  // namespace acl_sim
