@@ -10,6 +10,8 @@
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
+#include <ATen/ops/_to_sparse_bsc_native.h>
+#include <ATen/ops/_to_sparse_bsr_native.h>
 
 namespace at::native::npu::sparse {
 namespace {
@@ -67,7 +69,43 @@ Tensor matrix_product(const Tensor& mat1, const Tensor& mat2) {
 
 bool is_sparse_layout(const Tensor& t) { return t.layout() != kStrided; }
 
+// The blocks of a CSR or CSC matrix that have an element.
+Tensor in_blocks(const Tensor& self, Layout layout, IntArrayRef blocks) {
+  DeviceOf guard(self);
+  TORCH_CHECK(self.dim() == 2, "to_sparse_", layout == kSparseBsr ? "bsr" : "bsc", ": conversion from ", self.layout(),
+              " is only possible for 2d inputs, but got input of dimension ", self.dim(), " instead.");
+  TORCH_CHECK(blocks.size() == 2 && blocks[0] > 0 && blocks[1] > 0, "blocksize needs two positive sizes, got ", blocks);
+  TORCH_CHECK(self.size(0) % blocks[0] == 0 && self.size(1) % blocks[1] == 0, "tensor sparse size (", self.size(0), ",",
+              self.size(1), ") must be divisible by given blocksize (", blocks[0], ",", blocks[1], ")");
+  const Elements e = elements_of(self);
+  const bool by_row = layout == kSparseBsr;
+  const int64_t height = blocks[0], width = blocks[1];
+  const int64_t along_count = by_row ? self.size(0) / height : self.size(1) / width;
+  const int64_t across_count = std::max<int64_t>(1, by_row ? self.size(1) / width : self.size(0) / height);
+  const Tensor row = e.rows.div(height, "floor"), column = e.columns.div(width, "floor");
+  const auto [block, which, counts] =
+      at::_unique2((by_row ? row : column).mul(across_count).add(by_row ? column : row), true, true);
+  const Tensor place = which.mul(height).add(e.rows.sub(row.mul(height))).mul(width).add(e.columns.sub(column.mul(width)));
+  const Tensor values = at::zeros({block.numel() * height * width}, e.values.options()).scatter_(0, place, e.values);
+  const ScalarType type = std::get<0>(at::sparse_csr::getCompressedPlainIndices(self)).scalar_type();
+  return at::_sparse_compressed_tensor_unsafe(
+      bounds_of(block.div(across_count, "floor"), along_count).to(type), block.remainder(across_count).to(type),
+      values.view({block.numel(), height, width}), self.sizes(), e.values.options().layout(layout));
+}
+
+bool has_blocks(const Tensor& t) { return t.layout() == kSparseBsr || t.layout() == kSparseBsc; }
+
 }  // namespace
+
+Tensor compressed_to_bsr(const Tensor& self, IntArrayRef blocks, std::optional<int64_t> dense_dim) {
+  if (has_blocks(self)) return at::native::sparse_compressed_to_sparse_bsr(self, blocks, dense_dim);
+  return in_blocks(self, kSparseBsr, blocks);
+}
+
+Tensor compressed_to_bsc(const Tensor& self, IntArrayRef blocks, std::optional<int64_t> dense_dim) {
+  if (has_blocks(self)) return at::native::sparse_compressed_to_sparse_bsc(self, blocks, dense_dim);
+  return in_blocks(self, kSparseBsc, blocks);
+}
 
 Tensor& compressed_add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& result) {
   check_devices("add", {self, other, result});

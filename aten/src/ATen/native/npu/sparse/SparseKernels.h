@@ -39,6 +39,8 @@ Tensor softmax_backward(const Tensor& grad, const Tensor& output, int64_t dim, c
 Tensor log_softmax_backward(const Tensor& grad, const Tensor& output, int64_t dim, const Tensor& self);
 
 // ---- CompressedKernel.cpp
+Tensor compressed_to_bsr(const Tensor& self, IntArrayRef blocks, std::optional<int64_t> dense_dim);
+Tensor compressed_to_bsc(const Tensor& self, IntArrayRef blocks, std::optional<int64_t> dense_dim);
 Tensor& compressed_add_out(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& result);
 Tensor& compressed_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                              const Scalar& alpha, Tensor& result);

@@ -125,6 +125,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_sparse_csr_sum.dim_dtype", TORCH_FN(compressed_sum));
   m.impl("_sparse_mm_reduce_impl", TORCH_FN(mm_reduce));
   m.impl("_sparse_mm_reduce_impl_backward", TORCH_FN(mm_reduce_backward));
+  m.impl("_to_sparse_bsc", TORCH_FN(compressed_to_bsc));
+  m.impl("_to_sparse_bsr", TORCH_FN(compressed_to_bsr));
   m.impl("add.out", TORCH_FN(compressed_add_out));
   m.impl("addmm.out", TORCH_FN(compressed_addmm_out));
   m.impl("addmv.out", TORCH_FN(compressed_addmv_out));
