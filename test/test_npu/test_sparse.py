@@ -11,15 +11,15 @@ import unittest
 import warnings
 from pathlib import Path
 
+import torch.nn.functional as F
 import torchgen
 import yaml
 from common_utils import TestCase, run_tests
-
-import torch
-import torch.nn.functional as F
-from torch import nn
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import SampleInput
+
+import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 DEVICE = "npu"
@@ -129,11 +129,12 @@ class TestTensors(SparseCase):
             ([0, 1, 2], [0, 7]),
             ([0, 1, 2], [-1, 0]),
         ):
+            said = []
             for device in ("cpu", DEVICE):
-                with self.assertRaisesRegex(RuntimeError, "is not satisfied|size inconsistent") as caught:
+                with self.assertRaisesRegex(RuntimeError, "is not satisfied") as caught:
                     torch.sparse_csr_tensor(bounds, columns, [1.0, 2.0], (2, 2), device=device, check_invariants=True)
-                text = str(caught.exception).splitlines()[0]
-                said = text if device == "cpu" else self.assertEqual(text, said)
+                said.append(str(caught.exception).splitlines()[0])
+            self.assertEqual(said[1], said[0])
         for device in ("cpu", DEVICE):
             with self.assertRaisesRegex(RuntimeError, "size is inconsistent with indices"):
                 torch.sparse_coo_tensor([[0, 5], [1, 0]], [1.0, 2.0], (2, 2), device=device, check_invariants=True)
@@ -544,7 +545,7 @@ class TestFallback(SparseCase):
             "try:\n"
             "    torch._sparse_csr_prod(x, [1], True)\n"
             "except NotImplementedError as error:\n"
-            '    print(str(error).split("\'")[:4])\n'
+            "    print(str(error)[:75])\n"
         )
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],
@@ -554,14 +555,8 @@ class TestFallback(SparseCase):
             env={**os.environ, "NPU_FALLBACK": "0"},
             cwd=Path.home(),
         )
-        self.assertEqual(
-            done.stdout.splitlines(),
-            [
-                "2.0",
-                "[\"Could not run \", 'aten::_sparse_csr_prod.dim_dtype', ' with arguments from the ', 'SparseCsrPrivateUse1']",
-            ],
-            done.stderr,
-        )
+        said = "Could not run 'aten::_sparse_csr_prod.dim_dtype' with arguments from the '"
+        self.assertEqual(done.stdout.splitlines(), ["2.0", said[:75]], done.stderr)
 
     def test_refused(self):
         x = coo().to(DEVICE)
@@ -574,7 +569,7 @@ class TestFallback(SparseCase):
             torch.equal(x, x)
 
     def test_upstreams_shared_functions_are_registered(self):
-        """What upstream gives one function for the CPU and CUDA serves npu; the rest has a kernel or runs on the CPU."""
+        """What upstream gives one function for the CPU and CUDA serves npu, or npu has a kernel of its own."""
         path = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
         missing = []
         for entry in yaml.load(path.read_text(), yaml.CSafeLoader):

@@ -1,5 +1,5 @@
-// CSR, CSC, BSR and BSC tensors: sums and products. Their elements are those of a COO tensor once the bounds of rows are
-// written out.
+// CSR, CSC, BSR and BSC tensors: sums and products. Their elements are those of a COO tensor once the bounds of rows
+// are written out.
 
 #include <ATen/native/npu/sparse/Sparse.h>
 #include <ATen/native/npu/sparse/SparseKernels.h>
@@ -85,7 +85,8 @@ Tensor in_blocks(const Tensor& self, Layout layout, IntArrayRef blocks) {
   const Tensor row = e.rows.div(height, "floor"), column = e.columns.div(width, "floor");
   const auto [block, which, counts] =
       at::_unique2((by_row ? row : column).mul(across_count).add(by_row ? column : row), true, true);
-  const Tensor place = which.mul(height).add(e.rows.sub(row.mul(height))).mul(width).add(e.columns.sub(column.mul(width)));
+  const Tensor place =
+      which.mul(height).add(e.rows.sub(row.mul(height))).mul(width).add(e.columns.sub(column.mul(width)));
   const Tensor values = at::zeros({block.numel() * height * width}, e.values.options()).scatter_(0, place, e.values);
   const ScalarType type = std::get<0>(at::sparse_csr::getCompressedPlainIndices(self)).scalar_type();
   return at::_sparse_compressed_tensor_unsafe(
@@ -114,8 +115,7 @@ Tensor& compressed_add_out(const Tensor& self, const Tensor& other, const Scalar
     TORCH_CHECK(result.layout() == kStrided, "add: expected 'out' to be dense where 'self' is");
     return at::add_out(result, self, other.to_sparse(), alpha);
   }
-  TORCH_CHECK(other.layout() != kStrided,
-              "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
+  TORCH_CHECK(other.layout() != kStrided, "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
   TORCH_CHECK(self.sizes().equals(other.sizes()), "torch.add: Expected input tensors to have the same shape, but got ",
               "tensor `self` with shape ", self.sizes(), " and tensor `other` with shape ", other.sizes());
   TORCH_CHECK(self.layout() == other.layout() && result.layout() == self.layout(), "add: expected operands of one ",
@@ -176,7 +176,8 @@ Tensor compressed_sum(const Tensor& self, IntArrayRef dim, bool keepdim, std::op
   DeviceOf guard(self);
   TORCH_CHECK(keepdim, "reduction operations on CSR tensors with keepdim=False is unsupported");
   TORCH_CHECK(self.layout() == kSparseCsr && self.dim() == 2,
-              "only CSR matrices have sums along dimensions, got layout ", self.layout(), " and ", self.dim(), " dimensions");
+              "only CSR matrices have sums along dimensions, got layout ", self.layout(), " and ", self.dim(),
+              " dimensions");
   const auto summed = at::dim_list_to_bitset(dim, 2);
   const bool integral = at::isIntegralType(self.scalar_type(), /*includeBool=*/true);
   const Tensor coo = self.to_sparse();
@@ -196,23 +197,29 @@ Tensor& sampled_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& 
   check_devices("sampled_addmm", {self, mat1, mat2, result});
   DeviceOf guard(self);
   TORCH_CHECK(self.layout() == kSparseCsr, "Expected `self` to be sparse csr tensor, but got ", self.layout());
-  TORCH_CHECK(mat1.layout() == kStrided, "sampled_addmm: Expected mat1 to have strided layout, but got ", mat1.layout());
-  TORCH_CHECK(mat2.layout() == kStrided, "sampled_addmm: Expected mat2 to have strided layout, but got ", mat2.layout());
+  TORCH_CHECK(mat1.layout() == kStrided, "sampled_addmm: Expected mat1 to have strided layout, but got ",
+              mat1.layout());
+  TORCH_CHECK(mat2.layout() == kStrided, "sampled_addmm: Expected mat2 to have strided layout, but got ",
+              mat2.layout());
   TORCH_CHECK(result.layout() == kSparseCsr, "sampled_addmm: Expected result to have sparse csr layout, but got ",
               result.layout());
-  TORCH_CHECK(mat1.scalar_type() == mat2.scalar_type(), "sampled_addmm: Expected mat1 and mat2 to have the same dtype, ",
-              "but got ", mat1.scalar_type(), " and ", mat2.scalar_type());
-  TORCH_CHECK(self.scalar_type() == mat1.scalar_type(), "sampled_addmm: Expected self and mat1 to have the same dtype, ",
-              "but got ", self.scalar_type(), " and ", mat1.scalar_type());
+  TORCH_CHECK(mat1.scalar_type() == mat2.scalar_type(),
+              "sampled_addmm: Expected mat1 and mat2 to have the same dtype, ", "but got ", mat1.scalar_type(), " and ",
+              mat2.scalar_type());
+  TORCH_CHECK(self.scalar_type() == mat1.scalar_type(),
+              "sampled_addmm: Expected self and mat1 to have the same dtype, ", "but got ", self.scalar_type(), " and ",
+              mat1.scalar_type());
   TORCH_CHECK(self.dim() == 2 && mat1.dim() == 2 && mat2.dim() == 2,
-              "sampled_addmm: batches are not supported on npu, got ", self.dim(), ", ", mat1.dim(), " and ", mat2.dim(),
-              " dimensions");
+              "sampled_addmm: batches are not supported on npu, got ", self.dim(), ", ", mat1.dim(), " and ",
+              mat2.dim(), " dimensions");
   TORCH_CHECK(mat1.size(1) == mat2.size(0), "sampled_addmm: mat1 and mat2 shapes cannot be multiplied (", mat1.size(0),
               "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
   TORCH_CHECK(self.size(0) == mat1.size(0) && self.size(1) == mat2.size(1), "sampled_addmm: self.shape must match the ",
               "product's, got ", self.sizes(), " and ", mat1.size(0), "x", mat2.size(1));
   const Elements e = elements_of(self);
-  const auto taken = [](const Tensor& rows, const Tensor& at) { return wide(rows.index_select(0, at), rows.scalar_type()); };
+  const auto taken = [](const Tensor& rows, const Tensor& at) {
+    return wide(rows.index_select(0, at), rows.scalar_type());
+  };
   Tensor values = taken(mat1, e.rows).mul(taken(mat2.t(), e.columns)).sum(1);
   if (!alpha.equal(1)) values = values.mul(alpha);
   if (!beta.equal(0)) values = values.add(wide(e.values, e.values.scalar_type()), beta);

@@ -79,9 +79,10 @@ void check_mask(const char* name, const Tensor& self, const Tensor& mask) {
 }
 
 void check_mask_dims(const char* name, const Tensor& self, const Tensor& mask) {
-  TORCH_CHECK(self.sparse_dim() == mask.sparse_dim(), name, "(): the number of sparse dimensions in `self` should match ",
-              "that of the `mask`. Got `self.sparse_dim() == ", self.sparse_dim(), "` != `mask.sparse_dim() == ",
-              mask.sparse_dim(), "`.");
+  TORCH_CHECK(self.sparse_dim() == mask.sparse_dim(), name,
+              "(): the number of sparse dimensions in `self` should match ",
+              "that of the `mask`. Got `self.sparse_dim() == ", self.sparse_dim(),
+              "` != `mask.sparse_dim() == ", mask.sparse_dim(), "`.");
 }
 
 }  // namespace
@@ -92,7 +93,8 @@ Tensor coalesce(const Tensor& self) {
   if (nnz < 2) return self.clone()._coalesced_(true);
   DeviceOf guard(self);
   const Tensor indices = self._indices();
-  const auto [place, order] = places(indices, sparse_sizes(self)).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const auto [place, order] =
+      places(indices, sparse_sizes(self)).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const Tensor later = place.narrow(0, 1, nnz - 1).ne(place.narrow(0, 0, nnz - 1));
   const Tensor segment = at::cat({at::zeros({1}, place.options()), later.cumsum(0)});
   const int64_t count = segment.select(0, -1).item<int64_t>() + 1;
@@ -216,9 +218,8 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   const auto [along, order] = indices.select(0, dim).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const Tensor wanted = at::where(index.lt(0), index.add(size), index);
   if (index.numel() > 0) {
-    TORCH_CHECK_INDEX(!wanted.lt(0).logical_or(wanted.ge(size)).any().item<bool>(),
-                      "index_select(): index contains ", "an index that is out of range for tensor of size ", size,
-                      " at dimension ", dim);
+    TORCH_CHECK_INDEX(!wanted.lt(0).logical_or(wanted.ge(size)).any().item<bool>(), "index_select(): index contains ",
+                      "an index that is out of range for tensor of size ", size, " at dimension ", dim);
   }
   const Tensor start = at::searchsorted(along, wanted);
   const Ranges met = write_out(start, at::searchsorted(along, wanted, false, /*right=*/true).sub(start));

@@ -18,8 +18,8 @@ void check_matrices(const char* name, const Tensor& sparse, const Tensor& dense)
   TORCH_CHECK(dense.dim() == 2, name, ": matrices expected, got ", dense.dim(), "D tensor");
   TORCH_CHECK(dense.size(0) == sparse.size(1), name, ": Expected dim 0 of the dense matrix to have size ",
               sparse.size(1), ", got ", dense.size(0));
-  TORCH_CHECK(dense.scalar_type() == sparse.scalar_type(), "expected scalar type ", sparse.scalar_type(),
-              " but found ", dense.scalar_type());
+  TORCH_CHECK(dense.scalar_type() == sparse.scalar_type(), "expected scalar type ", sparse.scalar_type(), " but found ",
+              dense.scalar_type());
 }
 
 Tensor times(const Tensor& sparse, const Tensor& dense) {
@@ -33,8 +33,8 @@ Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, co
                   Tensor& result) {
   check_devices("addmm", {mat1, self, mat2, result});
   DeviceOf guard(mat1);
-  TORCH_CHECK(result.layout() == kStrided, "addmm_sparse_dense: expected strided result tensor, got tensor with layout ",
-              result.layout());
+  TORCH_CHECK(result.layout() == kStrided,
+              "addmm_sparse_dense: expected strided result tensor, got tensor with layout ", result.layout());
   TORCH_CHECK(self.layout() == kStrided, "addmm_sparse_dense: expected 't' to have strided layout, got tensor with ",
               "layout ", self.layout());
   check_matrices("addmm", mat1, mat2);
@@ -121,8 +121,8 @@ Tensor& sspaddmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
   check_matrices("sspaddmm", mat1, mat2);
   const std::array<int64_t, 2> sizes{mat1.size(0), mat2.size(1)};
   const bool nothing_added = self._nnz() == 0;
-  TORCH_CHECK(nothing_added || self.sizes().equals(sizes), "sspaddmm: Argument #1: Expected sizes ",
-              IntArrayRef(sizes), ", got ", self.sizes());
+  TORCH_CHECK(nothing_added || self.sizes().equals(sizes), "sspaddmm: Argument #1: Expected sizes ", IntArrayRef(sizes),
+              ", got ", self.sizes());
   const Tensor rows = sparse::hspmm(mat1, mat2);
   const int64_t k = mat2.size(1);
   const Tensor row = rows._indices().select(0, 0).unsqueeze(1).expand({-1, k}).reshape({-1});

@@ -1,49 +1,14 @@
-// Indices of sparse tensors, which are dense tensors: from one layout to another, and whether they are right.
+// Indices of sparse tensors, which are dense tensors: whether they are right, and from one layout to another where the
+// device has no IR operator for that.
 
 #include <ATen/native/npu/sparse/Sparse.h>
 #include <ATen/native/npu/sparse/SparseKernels.h>
 
 #include <ATen/ATen.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/registration/AtenOp.h>
 
 namespace at::native::npu::sparse {
-
-Tensor coo_to_csr(const Tensor& self, int64_t size, bool out_int32) {
-  DeviceOf guard(self);
-  TORCH_CHECK(self.dim() <= 1, "Input is supposed to be a vector, but got ", self.dim(), " dimensional tensor.");
-  return bounds_of(self, size).to(out_int32 ? kInt : kLong);
-}
-
-Tensor& coo_to_csr_out(const Tensor& self, int64_t size, bool out_int32, Tensor& result) {
-  const Tensor bounds = coo_to_csr(self, size, out_int32);
-  if (!result.sizes().equals(bounds.sizes())) result.resize_(bounds.sizes());
-  return result.copy_(bounds);
-}
-
-Tensor csr_to_coo(const Tensor& bounds, const Tensor& plain, bool out_int32, bool transpose) {
-  check_devices("_convert_indices_from_csr_to_coo", {bounds, plain});
-  DeviceOf guard(bounds);
-  const ScalarType type = out_int32 ? kInt : kLong;
-  const int64_t nnz = plain.size(-1), batches = plain.dim() - 1;
-  const Tensor rows = rows_of(bounds, nnz).to(type).reshape({-1}), columns = plain.to(type).reshape({-1});
-  std::vector<Tensor> parts;
-  // Which batch an element belongs to: the last batch dimension runs fastest.
-  int64_t inner = nnz;
-  for (int64_t d = batches - 1; d >= 0; inner *= plain.size(d--)) {
-    const int64_t size = plain.size(d), outer = inner * size == 0 ? 0 : rows.numel() / (inner * size);
-    const Tensor batch = at::arange(size, rows.options()).view({1, size, 1}).expand({outer, size, inner}).reshape({-1});
-    parts.insert(parts.begin(), batch);
-  }
-  parts.push_back(transpose ? columns : rows);
-  parts.push_back(transpose ? rows : columns);
-  return at::stack(parts);
-}
-
-Tensor& csr_to_coo_out(const Tensor& bounds, const Tensor& plain, bool out_int32, bool transpose, Tensor& result) {
-  const Tensor indices = csr_to_coo(bounds, plain, out_int32, transpose);
-  if (!result.sizes().equals(indices.sizes())) result.resize_(indices.sizes());
-  return result.copy_(indices);
-}
 
 // The checks that need values, all answered by one copy to the host.
 void validate(bool is_crow, const Tensor& compressed, const Tensor& plain, int64_t cdim, int64_t dim, int64_t nnz) {
@@ -56,7 +21,7 @@ void validate(bool is_crow, const Tensor& compressed, const Tensor& plain, int64
   std::vector<Tensor> right{compressed.select(-1, 0).eq(0).all(), compressed.select(-1, -1).eq(nnz).all(),
                             length.ge(0).logical_and(length.le(dim)).all()};
   std::vector<std::string> wanted{"`" + c + "[..., 0] == 0`", "`" + c + "[..., -1] == nnz`",
-            "`0 <= " + c + "[..., 1:] - " + c + "[..., :-1] <= " + plain_dim + "`"};
+                                  "`0 <= " + c + "[..., 1:] - " + c + "[..., :-1] <= " + plain_dim + "`"};
   if (plain.numel() > 0) {
     right.push_back(plain.ge(0).logical_and(plain.lt(dim)).all());
     wanted.push_back("`0 <= " + p + " < " + plain_dim + "`");
@@ -76,3 +41,31 @@ void validate(bool is_crow, const Tensor& compressed, const Tensor& plain, int64
 }
 
 }  // namespace at::native::npu::sparse
+
+namespace at::native::npu {
+
+std::vector<Tensor> composed_coo_to_csr(const AtenArguments& a) {
+  const ScalarType type = a["out_int32"].toBool() ? kInt : kLong;
+  return {sparse::bounds_of(a.tensor("self"), a["size"].toInt()).to(type)};
+}
+
+std::vector<Tensor> composed_csr_to_coo(const AtenArguments& a) {
+  const Tensor &bounds = a.tensor("crow_indices"), &plain = a.tensor("col_indices");
+  const bool transpose = a["transpose"].toBool();
+  const ScalarType type = a["out_int32"].toBool() ? kInt : kLong;
+  const int64_t nnz = plain.size(-1), batches = plain.dim() - 1;
+  const Tensor rows = sparse::rows_of(bounds, nnz).to(type).reshape({-1}), columns = plain.to(type).reshape({-1});
+  std::vector<Tensor> parts;
+  // Which batch an element belongs to: the last batch dimension runs fastest.
+  int64_t inner = nnz;
+  for (int64_t d = batches - 1; d >= 0; inner *= plain.size(d--)) {
+    const int64_t size = plain.size(d), outer = inner * size == 0 ? 0 : rows.numel() / (inner * size);
+    const Tensor batch = at::arange(size, rows.options()).view({1, size, 1}).expand({outer, size, inner}).reshape({-1});
+    parts.insert(parts.begin(), batch);
+  }
+  parts.push_back(transpose ? columns : rows);
+  parts.push_back(transpose ? rows : columns);
+  return {at::stack(parts)};
+}
+
+}  // namespace at::native::npu

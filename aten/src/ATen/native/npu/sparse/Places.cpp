@@ -91,8 +91,9 @@ void check_devices(const char* name, at::ArrayRef<std::reference_wrapper<const T
   const Device device = tensors[0].get().device();
   for (const Tensor& t : tensors) {
     if (!t.device().is_cpu() || t.dim() > 0 || t.is_sparse()) {
-      TORCH_CHECK(t.device() == device, "Expected all tensors to be on the same device, but found at least two devices, ",
-                  device, " and ", t.device(), "! (when checking arguments of ", name, ")");
+      TORCH_CHECK(t.device() == device,
+                  "Expected all tensors to be on the same device, but found at least two devices, ", device, " and ",
+                  t.device(), "! (when checking arguments of ", name, ")");
     }
   }
 }

@@ -50,8 +50,8 @@ Tensor sparse_product(const Tensor& a, const Tensor& b) {
   const Tensor values = wide(left._values(), a.scalar_type())
                             .index_select(0, met.which)
                             .mul(wide(right._values(), b.scalar_type()).index_select(0, met.at));
-  const Tensor places = at::stack({indices.select(0, 0).index_select(0, met.which),
-                                   others.select(0, 1).index_select(0, met.at)});
+  const Tensor places =
+      at::stack({indices.select(0, 0).index_select(0, met.which), others.select(0, 1).index_select(0, met.at)});
   return make_coo(sizes, places, values, false).coalesce().to(at::result_type(a, b));
 }
 

@@ -59,7 +59,8 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other, st
   const char* how = reduce == Reduce::Max ? "amax" : "amin";
   const Tensor messages = wide(other, other.scalar_type()).index_select(0, g.columns).mul(g.values.unsqueeze(1));
   const Tensor at = g.rows.unsqueeze(1).expand({nnz, k});
-  const Tensor best = at::zeros({m, k}, messages.options()).scatter_reduce(0, at, messages, how, /*include_self=*/false);
+  const Tensor best =
+      at::zeros({m, k}, messages.options()).scatter_reduce(0, at, messages, how, /*include_self=*/false);
   Tensor arg = none;
   if (c10::GradMode::is_enabled() && (self.requires_grad() || other.requires_grad())) {
     // The first element that is the best; nnz in rows without elements.
@@ -87,11 +88,13 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
     if (mask[0]) of_values = at::zeros_like(g.values);
     if (mask[1]) of_weight = at::zeros_like(w);
   } else {
-    const Tensor nothing = arg.eq(nnz), best = arg.clamp_max(nnz - 1), from = g.columns.index_select(0, best.view({-1}));
+    const Tensor nothing = arg.eq(nnz), best = arg.clamp_max(nnz - 1),
+                 from = g.columns.index_select(0, best.view({-1}));
     const Tensor column = from.view_as(best);
     dy = dy.masked_fill(nothing, 0);
     if (mask[0]) {
-      of_values = at::zeros({nnz}, dy.options()).scatter_add(0, best.view({-1}), dy.mul(w.gather(0, column)).view({-1}));
+      of_values =
+          at::zeros({nnz}, dy.options()).scatter_add(0, best.view({-1}), dy.mul(w.gather(0, column)).view({-1}));
     }
     if (mask[1]) {
       const Tensor values = g.values.index_select(0, best.view({-1})).view_as(dy);

@@ -27,8 +27,8 @@ Found find(const Tensor& sorted, const Tensor& wanted);
 // The values (n, ...) at the found places, and zeros for what is not there.
 Tensor values_at(const Tensor& values, const Found& found);
 
-// Ranges written out: for range i the numbers start[i], start[i] + 1, ... `count[i]` of them, and i beside each. How many
-// they are is read from the device.
+// Ranges written out: for range i the numbers start[i], start[i] + 1, ... `count[i]` of them, and i beside each. How
+// many they are is read from the device.
 struct Ranges {
   Tensor which, at;
 };

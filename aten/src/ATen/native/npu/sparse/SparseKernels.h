@@ -57,11 +57,7 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other, st
 std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& grad, const Tensor& weight,
                                               std::string_view reduce, const Tensor& arg, std::array<bool, 2> mask);
 
-// ---- IndicesKernel.cpp: dense tensors
-Tensor coo_to_csr(const Tensor& self, int64_t size, bool out_int32);
-Tensor& coo_to_csr_out(const Tensor& self, int64_t size, bool out_int32, Tensor& result);
-Tensor csr_to_coo(const Tensor& bounds, const Tensor& plain, bool out_int32, bool transpose);
-Tensor& csr_to_coo_out(const Tensor& bounds, const Tensor& plain, bool out_int32, bool transpose, Tensor& result);
+// ---- IndicesKernel.cpp
 void validate(bool is_crow, const Tensor& compressed, const Tensor& plain, int64_t cdim, int64_t dim, int64_t nnz);
 
 }  // namespace at::native::npu::sparse

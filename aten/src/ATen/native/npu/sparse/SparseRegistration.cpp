@@ -19,33 +19,99 @@ namespace at::native::npu::sparse {
 namespace {
 
 // Functional, in-place and out= forms.
-constexpr const char* kUnary[] = {"abs",   "asin", "asinh",   "atan",    "atanh", "ceil", "deg2rad", "erf",
-                                  "erfinv", "expm1", "floor", "frac",    "log1p", "neg",  "rad2deg", "round",
-                                  "sgn",   "sign", "sin",     "sinh",    "sqrt",  "tan",  "tanh",    "trunc"};
+constexpr const char* kUnary[] = {"abs",    "asin",  "asinh", "atan", "atanh", "ceil", "deg2rad", "erf",
+                                  "erfinv", "expm1", "floor", "frac", "log1p", "neg",  "rad2deg", "round",
+                                  "sgn",    "sign",  "sin",   "sinh", "sqrt",  "tan",  "tanh",    "trunc"};
 
-constexpr const char* kBoth[] = {"_nnz", "_to_dense", "_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_csc",
-                                 "_to_sparse_csr", "add.Tensor", "add_.Tensor", "clone", "conj_physical.out", "copy_",
-                                 "dense_dim", "empty.memory_format", "empty_like", "is_pinned", "isinf", "isnan",
-                                 "isneginf", "isneginf.out", "isposinf", "isposinf.out", "mm", "mm.out", "mul.Tensor",
-                                 "mul_.Tensor", "relu", "relu_", "resize_as_sparse_", "signbit", "signbit.out",
-                                 "sparse_dim", "sum", "sum.dim_IntList", "threshold_backward",
-                                 "threshold_backward.grad_input", "values", "zero_", "_pin_memory"};
+constexpr const char* kBoth[] = {"_nnz",
+                                 "_to_dense",
+                                 "_to_sparse",
+                                 "_to_sparse.sparse_dim",
+                                 "_to_sparse_csc",
+                                 "_to_sparse_csr",
+                                 "add.Tensor",
+                                 "add_.Tensor",
+                                 "clone",
+                                 "conj_physical.out",
+                                 "copy_",
+                                 "dense_dim",
+                                 "empty.memory_format",
+                                 "empty_like",
+                                 "is_pinned",
+                                 "isinf",
+                                 "isnan",
+                                 "isneginf",
+                                 "isneginf.out",
+                                 "isposinf",
+                                 "isposinf.out",
+                                 "mm",
+                                 "mm.out",
+                                 "mul.Tensor",
+                                 "mul_.Tensor",
+                                 "relu",
+                                 "relu_",
+                                 "resize_as_sparse_",
+                                 "signbit",
+                                 "signbit.out",
+                                 "sparse_dim",
+                                 "sum",
+                                 "sum.dim_IntList",
+                                 "threshold_backward",
+                                 "threshold_backward.grad_input",
+                                 "values",
+                                 "zero_",
+                                 "_pin_memory"};
 
-constexpr const char* kCoo[] = {"_coalesced_", "_dimI", "_dimV", "_indices", "_sparse_broadcast_to",
-                                "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors",
-                                "_to_sparse_bsc", "_to_sparse_bsr", "_values", "any", "cat", "copy_sparse_to_sparse_",
-                                "div.Tensor", "div.Tensor_mode", "div.out", "div.out_mode", "div_.Tensor",
-                                "div_.Tensor_mode", "floor_divide", "floor_divide.out", "floor_divide_.Tensor",
-                                "indices", "is_coalesced", "mv", "nan_to_num", "nan_to_num.out", "nan_to_num_",
-                                "narrow_copy", "native_norm", "native_norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dim",
-                                "norm.ScalarOpt_dim_dtype", "permute", "pow.Tensor_Scalar", "pow.Tensor_Scalar_out",
-                                "sparse_resize_", "sparse_resize_and_clear_", "sub.Tensor", "sub.out", "sub_.Tensor",
-                                "unsqueeze", "view_as_complex", "view_as_real", "zeros.out"};
+constexpr const char* kCoo[] = {"_coalesced_",
+                                "_dimI",
+                                "_dimV",
+                                "_indices",
+                                "_sparse_broadcast_to",
+                                "_sparse_coo_tensor_with_dims",
+                                "_sparse_coo_tensor_with_dims_and_tensors",
+                                "_to_sparse_bsc",
+                                "_to_sparse_bsr",
+                                "_values",
+                                "any",
+                                "cat",
+                                "copy_sparse_to_sparse_",
+                                "div.Tensor",
+                                "div.Tensor_mode",
+                                "div.out",
+                                "div.out_mode",
+                                "div_.Tensor",
+                                "div_.Tensor_mode",
+                                "floor_divide",
+                                "floor_divide.out",
+                                "floor_divide_.Tensor",
+                                "indices",
+                                "is_coalesced",
+                                "mv",
+                                "nan_to_num",
+                                "nan_to_num.out",
+                                "nan_to_num_",
+                                "narrow_copy",
+                                "native_norm",
+                                "native_norm.ScalarOpt_dim_dtype",
+                                "norm.ScalarOpt_dim",
+                                "norm.ScalarOpt_dim_dtype",
+                                "permute",
+                                "pow.Tensor_Scalar",
+                                "pow.Tensor_Scalar_out",
+                                "sparse_resize_",
+                                "sparse_resize_and_clear_",
+                                "sub.Tensor",
+                                "sub.out",
+                                "sub_.Tensor",
+                                "unsqueeze",
+                                "view_as_complex",
+                                "view_as_real",
+                                "zeros.out"};
 
-constexpr const char* kCompressed[] = {"_conj_physical", "addmm", "angle", "angle.out", "ccol_indices", "col_indices",
-                                       "conj_physical_", "crow_indices", "fill_.Scalar", "mul.Scalar", "mul.out",
-                                       "mul_.Scalar", "normal_", "resize_", "row_indices", "select.int",
-                                       "select_copy.int", "sparse_mask"};
+constexpr const char* kCompressed[] = {
+    "_conj_physical", "addmm",        "angle",        "angle.out",  "ccol_indices",    "col_indices",
+    "conj_physical_", "crow_indices", "fill_.Scalar", "mul.Scalar", "mul.out",         "mul_.Scalar",
+    "normal_",        "resize_",      "row_indices",  "select.int", "select_copy.int", "sparse_mask"};
 
 // Dense tensors that become sparse.
 constexpr const char* kFromDense[] = {"_to_sparse",     "_to_sparse.sparse_dim", "_to_sparse_bsc",
@@ -136,10 +202,6 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : kFromDense) register_upstream<c10::DispatchKey::CPU>(m, name);
-  m.impl("_convert_indices_from_coo_to_csr", TORCH_FN(coo_to_csr));
-  m.impl("_convert_indices_from_coo_to_csr.out", TORCH_FN(coo_to_csr_out));
-  m.impl("_convert_indices_from_csr_to_coo", TORCH_FN(csr_to_coo));
-  m.impl("_convert_indices_from_csr_to_coo.out", TORCH_FN(csr_to_coo_out));
   m.impl("_validate_compressed_sparse_indices", TORCH_FN(validate));
 }
 

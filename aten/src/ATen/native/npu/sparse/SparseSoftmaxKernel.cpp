@@ -51,7 +51,8 @@ Tensor like(const Tensor& t, const Tensor& values) {
 
 Tensor normalized(const Tensor& self, int64_t dim, bool half_to_float, bool log) {
   DeviceOf guard(self);
-  TORCH_CHECK(!half_to_float, log ? "log_softmax" : "softmax", ": with half to float conversion is not supported on npu");
+  TORCH_CHECK(!half_to_float, log ? "log_softmax" : "softmax",
+              ": with half to float conversion is not supported on npu");
   dim = at::maybe_wrap_dim(dim, self.dim());
   const Tensor t = self.coalesce();
   if (t._nnz() == 0) return t.clone();
