@@ -237,7 +237,7 @@ class TestOperators(SparseCase):
                     grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
                     try:
                         samples = list(op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=grad))
-                    except NotImplementedError:
+                    except (NotImplementedError, unittest.SkipTest):
                         continue  # upstream has no samples of this layout
                     for i, sample in enumerate(samples):
                         with self.subTest(f"{op.full_name} {layout} {dtype} sample {i}"):
@@ -545,7 +545,7 @@ class TestFallback(SparseCase):
             "try:\n"
             "    torch._sparse_csr_prod(x, [1], True)\n"
             "except NotImplementedError as error:\n"
-            "    print(str(error)[:75])\n"
+            "    print(str(error)[:74])\n"
         )
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],
@@ -556,7 +556,7 @@ class TestFallback(SparseCase):
             cwd=Path.home(),
         )
         said = "Could not run 'aten::_sparse_csr_prod.dim_dtype' with arguments from the '"
-        self.assertEqual(done.stdout.splitlines(), ["2.0", said[:75]], done.stderr)
+        self.assertEqual(done.stdout.splitlines(), ["2.0", said], done.stderr)
 
     def test_refused(self):
         x = coo().to(DEVICE)
