@@ -197,6 +197,17 @@ class TestTensors(SparseCase):
             with self.assertRaisesRegex(RuntimeError, "only dense CPU tensors can be pinned"):
                 y.pin_memory()
 
+    @unittest.skipUnless(torch.npu.device_count() > 1, "two devices")
+    def test_on_another_device(self):
+        here, there = (torch.device(DEVICE, i) for i in (0, 1))
+        for x in (coo(), coo().to_sparse_csr()):
+            for made in (x.to(there), x.to(here).to(there), (x.to(there) + x.to(there)) / 2):
+                self.assertEqual((made.device, made.to_dense().device), (there, there))
+                self.assertEqual(made @ torch.eye(4, device=there), coo().to_dense())
+            with self.assertRaisesRegex(RuntimeError, "on the same device"):
+                x.to(there) @ torch.eye(4, device=here)
+        self.assertEqual(torch.sparse_coo_tensor([[0], [1]], [1.0], device=there)._values().device, there)
+
     def test_coalesce(self):
         generator = torch.Generator().manual_seed(0)
         for sizes, dense_sizes, n in (

@@ -13,6 +13,8 @@
 #include <ATen/native/npu/sparse/SparseKernels.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 namespace at::native::npu::sparse {
@@ -117,8 +119,26 @@ constexpr const char* kCompressed[] = {
 constexpr const char* kFromDense[] = {"_to_sparse",     "_to_sparse.sparse_dim", "_to_sparse_bsc",
                                       "_to_sparse_bsr", "_to_sparse_csc",        "_to_sparse_csr"};
 
+// Where the call computes: the device that it names, or that of its first tensor there.
+std::optional<Device> device_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::optional<Device> device;
+  const auto consider = [&](const Tensor& t) {
+    if (!device.has_value() && t.defined() && t.is_privateuseone()) device = t.device();
+  };
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (value.isDevice() && value.toDevice().is_privateuseone()) return value.toDevice();
+    if (value.isTensor()) consider(value.toTensor());
+    if (value.isTensorList()) {
+      for (const Tensor& t : value.toTensorVector()) consider(t);
+    }
+  }
+  return device;
+}
+
+// A new tensor has parts on the current device until it gets its own, so that must be the tensor's.
 template <c10::DispatchKey key>
 void on_the_parts(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::OptionalDeviceGuard guard(device_of(op, *stack));
   op.callBoxedForDispatchKey(key, *stack);
 }
 
