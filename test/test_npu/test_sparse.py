@@ -201,7 +201,7 @@ class TestTensors(SparseCase):
     def test_on_another_device(self):
         here, there = (torch.device(DEVICE, i) for i in (0, 1))
         for x in (coo(), coo().to_sparse_csr()):
-            for made in (x.to(there), x.to(here).to(there), (x.to(there) + x.to(there)) / 2):
+            for made in (x.to(there), x.to(here).to(there), (x.to(there) + x.to(there)) * 0.5):
                 self.assertEqual((made.device, made.to_dense().device), (there, there))
                 self.assertEqual(made @ torch.eye(4, device=there), coo().to_dense())
             with self.assertRaisesRegex(RuntimeError, "on the same device"):
