@@ -1,5 +1,5 @@
 """Sparse tensors on npu, COO and compressed, against the same on the CPU: upstream's samples of every operator that has
-some, gradients, training of graph networks and sparse embeddings, and what runs on the CPU or is refused."""
+some, gradients, and what runs on the CPU or is refused."""
 
 import collections
 import copy
@@ -8,21 +8,18 @@ import os
 import subprocess
 import sys
 import unittest
-import warnings
 from pathlib import Path
 
-import torch.nn.functional as F
 import torchgen
 import yaml
-from common_utils import TestCase, run_tests
+from common_utils import run_tests
+from sparse_checks import DEVICE, SparseCase, allow_the_cpu, coo, dense, placed
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import SampleInput
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
-DEVICE = "npu"
 SLOW = os.environ.get("NPU_SLOW_TESTS") == "1"
 COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 LAYOUTS = (torch.sparse_coo, *COMPRESSED)
@@ -46,60 +43,7 @@ FAMILIES = {
 }
 
 
-def setUpModule():
-    # Other tests of the same process forbid the CPU; some sparse operators run there.
-    os.environ.pop("NPU_FALLBACK", None)
-    for text in (
-        "is not currently supported on the NPU backend",
-        "Sparse CSR tensor support",
-        "Sparse B.. tensor support",
-    ):
-        warnings.filterwarnings("ignore", message=f".*{text}")
-    warnings.filterwarnings("ignore", message="Sparse (CSC|invariant)")
-
-
-def coo(dtype=torch.float32, coalesced=True):
-    """(3, 4) with an index twice, unless it is coalesced."""
-    indices = torch.tensor([[0, 1, 1, 2, 2], [2, 0, 0, 1, 3]])
-    made = torch.sparse_coo_tensor(indices, torch.tensor([1, 2, 3, -4, 5]).to(dtype), (3, 4))
-    return made.coalesce() if coalesced else made
-
-
-def dense(t):
-    return t.detach().cpu().to_dense() if t.layout is not torch.strided else t.detach().cpu()
-
-
-def placed(value, device):
-    """A sample on the device; what says "cpu" says the device."""
-
-    def one(x):
-        if isinstance(x, torch.Tensor):
-            return x.detach().to(device)
-        return torch.device(device) if x in ("cpu", torch.device("cpu")) else x
-
-    return pytree.tree_map(lambda x: one(x) if isinstance(x, (torch.Tensor, str, torch.device)) else x, value)
-
-
-class SparseCase(TestCase):
-    def check(self, actual, expected, tolerance=None):
-        actual, expected = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
-        self.assertEqual(len(actual), len(expected))
-        for a, e in zip(actual, expected, strict=True):
-            if not isinstance(e, torch.Tensor):
-                self.assertEqual(a, e)
-                continue
-            self.assertEqual((a.device.type, a.dtype, a.shape, a.layout), (DEVICE, e.dtype, e.shape, e.layout))
-            if e.layout is torch.sparse_coo:
-                self.assertTrue(a.is_coalesced() or not e.is_coalesced())
-                self.assertEqual(a.sparse_dim(), e.sparse_dim())
-            if e.layout is not torch.strided and (e.layout is not torch.sparse_coo or e.is_coalesced()):
-                self.assertEqual(a._nnz(), e._nnz())
-            options = {"rtol": tolerance, "atol": tolerance} if tolerance else {}
-            torch.testing.assert_close(dense(a), dense(e), equal_nan=True, **options)
-
-    def compare(self, function, *arguments, tolerance=None):
-        """`function` on the CPU and on npu."""
-        self.check(function(*placed(arguments, DEVICE)), function(*arguments), tolerance)
+setUpModule = allow_the_cpu
 
 
 class TestTensors(SparseCase):
@@ -428,105 +372,6 @@ class TestOperators(SparseCase):
         ):
             with self.assertRaisesRegex(RuntimeError, "same device"):
                 call()
-
-
-class TestTraining(SparseCase):
-    def trained(self, device, make, steps=5):
-        """Losses and weights of some steps; `make(device)` gives a module, an optimizer and a function of the loss."""
-        torch.manual_seed(0)
-        module, optimizer, loss_of = make(device)
-        losses = []
-        for _ in range(steps):
-            optimizer.zero_grad()
-            loss = loss_of()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses, [p.detach().cpu() for p in module.parameters()]
-
-    def same(self, make):
-        for a, e in zip(
-            pytree.tree_leaves(self.trained(DEVICE, make)), pytree.tree_leaves(self.trained("cpu", make)), strict=True
-        ):
-            torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
-
-    def test_sparse_embeddings(self):
-        words = torch.tensor([[1, 2, 2, 5], [0, 1, 9, 9]])
-        optimizers = {
-            "SparseAdam": lambda p: torch.optim.SparseAdam(list(p), lr=0.1),
-            "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
-            "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-            "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
-        }
-        modules = {
-            "Embedding": lambda: nn.Embedding(10, 4, sparse=True, padding_idx=0),
-            "EmbeddingBag": lambda: nn.EmbeddingBag(10, 4, sparse=True, mode="sum"),
-            "EmbeddingBag, mean": lambda: nn.EmbeddingBag(10, 4, sparse=True, mode="mean"),
-        }
-        for name, optimizer in optimizers.items():
-            for kind, module in modules.items():
-
-                def make(device, optimizer=optimizer, module=module):
-                    table, index = module().to(device), words.to(device)
-                    return table, optimizer(table.parameters()), lambda: table(index).square().sum()
-
-                with self.subTest(f"{kind} {name}"):
-                    self.same(make)
-        table = nn.Embedding(4, 2, sparse=True).to(DEVICE)
-        table(torch.tensor([1, 1], device=DEVICE)).sum().backward()
-        self.assertEqual(table.weight.grad.layout, torch.sparse_coo)
-
-    def graph(self, nodes=12, edges=40):
-        generator = torch.Generator().manual_seed(1)
-        index = torch.randint(nodes, (2, edges), generator=generator)
-        adjacency = torch.sparse_coo_tensor(index, torch.rand(edges, generator=generator), (nodes, nodes)).coalesce()
-        return adjacency, torch.randn(nodes, 6, generator=generator), torch.randint(3, (nodes,), generator=generator)
-
-    def test_convolution_of_a_graph(self):
-        adjacency, features, labels = self.graph()
-        for layout in (torch.sparse_coo, torch.sparse_csr):
-
-            def make(device, layout=layout):
-                matrix, x, y = adjacency.to_sparse(layout=layout).to(device), features.to(device), labels.to(device)
-                layers = nn.ModuleList([nn.Linear(6, 8), nn.Linear(8, 3)]).to(device)
-
-                def loss():
-                    hidden = (matrix @ layers[0](x)).relu()
-                    return F.cross_entropy(torch.sparse.mm(matrix, layers[1](hidden)), y)
-
-                return layers, torch.optim.Adam(layers.parameters(), lr=1e-2), loss
-
-            self.same(make)
-
-    def test_attention_on_a_graph(self):
-        """Weights of edges are learned, through softmax over a node's neighbours."""
-        adjacency, features, labels = self.graph()
-
-        def make(device):
-            index, x, y = adjacency.indices().to(device), features.to(device), labels.to(device)
-            layers = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 1), nn.Linear(6, 1)]).to(device)
-
-            def loss():
-                scores = F.leaky_relu(layers[1](x)[index[0]] + layers[2](x)[index[1]]).squeeze(1)
-                weights = torch.sparse.softmax(torch.sparse_coo_tensor(index, scores, (12, 12)), 1)
-                return F.cross_entropy(torch.sparse.mm(weights, layers[0](x)), y)
-
-            return layers, torch.optim.Adam(layers.parameters(), lr=1e-2), loss
-
-        self.same(make)
-
-    def test_reduced_products(self):
-        """torch.sparse.mm with a reduction, as message passing calls it."""
-        adjacency, features, _ = self.graph()
-        for reduce in ("sum", "mean", "amax", "amin"):
-            results = []
-            for device in (DEVICE, "cpu"):
-                matrix = adjacency.to_sparse_csr().to(device).requires_grad_()
-                x = features.to(device).requires_grad_()
-                y = torch.sparse.mm(matrix, x, reduce)
-                results.append((y, *torch.autograd.grad(y, (matrix, x), y.detach() * 2)))
-            with self.subTest(reduce):
-                self.check(*results, tolerance=1e-5)
 
 
 class TestFallback(SparseCase):
