@@ -356,6 +356,27 @@ class TestOperators(SparseCase):
                         grads.append(torch.autograd.grad(result, leaf, result.detach() * 2)[0])
                     self.check(*grads)
 
+    def test_nothing(self):
+        """No elements, no rows, no columns."""
+        none, csr = torch.sparse_coo_tensor((3, 4)), torch.zeros(3, 4, layout=torch.sparse_csr)
+        w = torch.ones(4, 2)
+        for i, (function, *arguments) in enumerate(
+            (
+                (lambda s, w: (s @ w, s + s, s * s, s.coalesce(), s.to_dense(), s.to_sparse_csr()), none, w),
+                (lambda s: (torch.sparse.sum(s, 0), torch.sparse.softmax(s, 1), s.sparse_mask(s.clone())), none),
+                (lambda s: torch.sparse.mm(s, s.t()), none),
+                (lambda s: s.index_select(0, torch.zeros(2, dtype=torch.long, device=s.device)), none),
+                (lambda s: s.index_select(0, torch.zeros(0, dtype=torch.long, device=s.device)), coo()),
+                (lambda s, w: (s @ w, s + s, s.to_dense(), s.to_sparse(), s.sum(0, keepdim=True)), csr, w),
+                (lambda s, w: torch.sparse.mm(s, w, "amax"), csr, w),
+                (lambda s: s.to_sparse_bsr((1, 2)), csr),
+                (lambda s, w: s @ w[:, :0], coo(), w),
+                (lambda s: s @ torch.ones(4, 2, device=s.device), torch.sparse_coo_tensor((0, 4))),
+            )
+        ):
+            with self.subTest(i):
+                self.compare(function, *arguments)
+
     def test_out_and_mixed_devices(self):
         x = coo().to(DEVICE)
         out = torch.empty(0, device=DEVICE)

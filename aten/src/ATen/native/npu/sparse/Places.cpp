@@ -76,15 +76,17 @@ Ranges write_out(const Tensor& start, const Tensor& count) {
 }
 
 Tensor make_coo(IntArrayRef sizes, const Tensor& indices, const Tensor& values, bool coalesced) {
+  // Upstream calls what has one element or none coalesced, unless it is told otherwise.
+  const std::optional<bool> told = coalesced ? std::optional<bool>(true) : std::nullopt;
   return at::_sparse_coo_tensor_with_dims_and_tensors(indices.size(0), values.dim() - 1, sizes, indices, values,
-                                                      values.options().layout(kSparse), coalesced);
+                                                      values.options().layout(kSparse), told);
 }
 
 void put_coo(const Tensor& result, IntArrayRef sizes, const Tensor& indices, const Tensor& values, bool coalesced) {
   auto* impl = at::sparse::get_sparse_impl(result);
   impl->raw_resize_(indices.size(0), values.dim() - 1, sizes);
   impl->set_indices_and_values_unsafe(indices, values.to(result.scalar_type()));
-  impl->set_coalesced(coalesced);
+  if (coalesced) impl->set_coalesced(true);
 }
 
 void check_devices(const char* name, at::ArrayRef<std::reference_wrapper<const Tensor>> tensors) {
