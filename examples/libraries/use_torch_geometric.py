@@ -96,19 +96,28 @@ def adjacency(device: str, layout: torch.layout) -> tuple[torch.Tensor, Data]:
     return made.to(device), data.to(device)
 
 
-def register_sparse(layout: torch.layout) -> None:
-    @check(f"SAGEConv with an adjacency of {layout}", tolerance=1e-3, limit="npu has no sparse tensors")
+SPARSE_LAYERS = {
+    "SAGEConv": lambda: gnn.SAGEConv(8, 3),
+    "SAGEConv, max": lambda: gnn.SAGEConv(8, 3, aggr="max"),
+    "GCNConv": lambda: gnn.GCNConv(8, 3),
+    "GraphConv": lambda: gnn.GraphConv(8, 3),
+    "GATConv": lambda: gnn.GATConv(8, 3, heads=2, concat=False),
+}
+
+
+def register_sparse(name: str, layout: torch.layout) -> None:
+    @check(f"{name} with an adjacency of {layout}", tolerance=1e-3)
     def run(device: str) -> list[float]:
         torch.manual_seed(0)
         matrix, data = adjacency(device, layout)
-        layer = gnn.SAGEConv(8, 3).to(device)
-        return train(
-            layer, lambda m, _: F.cross_entropy(m(data.x, matrix.t() if layout == torch.sparse_coo else matrix), data.y)
-        )
+        layer = SPARSE_LAYERS[name]().to(device)
+        transposed = matrix.t() if layout == torch.sparse_coo else matrix
+        return train(layer, lambda m, _: F.cross_entropy(m(data.x, transposed), data.y))
 
 
-for each in (torch.sparse_coo, torch.sparse_csr):
-    register_sparse(each)
+for each in SPARSE_LAYERS:
+    for kind in (torch.sparse_coo, torch.sparse_csr):
+        register_sparse(each, kind)
 
 
 if __name__ == "__main__":

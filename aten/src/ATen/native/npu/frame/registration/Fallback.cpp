@@ -2,6 +2,7 @@
 
 #include <ATen/native/npu/frame/registration/Fallback.h>
 
+#include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/npu/frame/registration/Announced.h>
 #include <ATen/ops/empty.h>
@@ -104,7 +105,9 @@ class Copies {
   void write_back() {
     for (auto& [original, copy] : pairs_) {
       if (!written_.contains(original.unsafeGetTensorImpl())) continue;
-      if (!original.is_nested() && original.sizes() != copy.sizes()) original.resize_(copy.sizes());
+      if (at::sparse_csr::is_sparse_compressed(original)) original.resize_as_sparse_(copy);
+      const bool resizable = original.layout() == kStrided && !original.is_nested();
+      if (resizable && original.sizes() != copy.sizes()) original.resize_(copy.sizes());
       original.copy_(copy);
     }
   }
@@ -230,8 +233,10 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Di
   }
   copies.check_mixed();
   count_call(op);
-  const torch::jit::Stack announced =
-      announced_results(op, {stack->begin() + static_cast<int64_t>(first), stack->end()});
+  torch::jit::Stack announced;  // meta tensors say nothing of other layouts
+  if (key == c10::DispatchKey::CPU) {
+    announced = announced_results(op, {stack->begin() + static_cast<int64_t>(first), stack->end()});
+  }
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   copies.write_back();
   const size_t count = schema.returns().size(), results = stack->size() - count;
@@ -258,17 +263,6 @@ void read_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, t
                               "' with arguments from the 'npu' backend: it reads its operands on the host, and "
                               "NPU_FALLBACK=0 forbids the CPU.");
   run_on_cpu(op, stack, c10::DispatchKey::CPU);
-}
-
-// Layouts that npu has no tensors of. Upstream's own error lists every registration of the operator instead of this.
-[[noreturn]] void refuse_layout(const c10::OperatorHandle& op, const char* backend, const char* reason) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", c10::toString(op.operator_name()),
-                              "' with arguments from the '", backend, "' backend: ", reason);
-}
-
-void no_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
-  refuse_layout(op, "Sparsenpu",
-                "npu has no sparse tensors; use dense ones (to_dense(), sparse=False), or keep them on the CPU.");
 }
 
 }  // namespace
@@ -299,17 +293,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
        {"_reshape_from_tensor", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_sobol_engine_ff_",
         "_sobol_engine_initialize_state_", "_sobol_engine_scramble_", "range.out_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&read_on_host>());
-  }
-}
-
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
-
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_sparse>()); }
-
-// Upstream makes such a tensor without asking the device, and has defaults for these that say nothing of it.
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  for (const char* name : {"_to_copy", "ccol_indices", "col_indices", "crow_indices", "row_indices", "values"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&no_sparse>());
   }
 }
 
