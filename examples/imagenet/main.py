@@ -17,6 +17,10 @@ import shlex
 import sys
 from pathlib import Path
 
+# A simulated host has one device unless told otherwise before the first look at it; each of torchrun's ranks needs one.
+if "LOCAL_WORLD_SIZE" in os.environ:
+    os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", os.environ["LOCAL_WORLD_SIZE"])
+
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
