@@ -76,6 +76,14 @@ def _describe(result: dict[str, Any]) -> str:
     return f"{choice}, {ways[choice]:.1f} us instead of {ways['default']:.1f} ({ways['default'] / ways[choice]:.2f} x)"
 
 
+def _tuned(graph: Path, milliseconds: int) -> dict[str, Any]:
+    """What the simulated device found of an operator in that time; 0: what it is, and how many choices it has."""
+    text = torch._C._npu_tuneGraph(str(graph), milliseconds)
+    if text is None:
+        raise RuntimeError("this device does not tune")
+    return json.loads(text)
+
+
 def tune(folder: Path) -> int:
     r"""Tune the operators of a folder; returns the exit status."""
     torch.npu.init()
@@ -100,7 +108,7 @@ def tune(folder: Path) -> int:
     failed = again = fixed = 0
     for graph in graphs:
         try:
-            result = json.loads(torch._C._npu_tuneGraph(str(graph), 0))
+            result = _tuned(graph, 0)
             identity = result["identity"]
             if identity in before or identity in found:
                 again += 1
@@ -108,7 +116,7 @@ def tune(folder: Path) -> int:
             if result["choices"] < 2:
                 fixed += 1
                 continue
-            result = json.loads(torch._C._npu_tuneGraph(str(graph), _MILLISECONDS))
+            result = _tuned(graph, _MILLISECONDS)
         except RuntimeError as error:
             failed += 1
             print(f"{graph.name}: {str(error).strip()}", file=sys.stderr)

@@ -245,4 +245,4 @@ class _NpuNamespace(_OpNamespace):
 
 def attach() -> None:
     r"""Makes ``torch.ops.npu`` the namespace that knows the operators of this package."""
-    torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]  # type: ignore[attr-defined]
+    torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]
