@@ -91,11 +91,12 @@ def npu_diou(self, gtboxes, trans=False, is_cross=False, mode=0) -> Tensor:
 def _gradients(name: str, function, grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans, is_cross, mode):
     if is_cross or mode != 0:
         raise NotImplementedError(f"{name}: is_cross must be False and mode 0, not {is_cross} and {mode}")
-    with torch.enable_grad():
-        inputs = bboxes.detach().requires_grad_(), gtboxes.detach().requires_grad_()
+    # Also where the caller records no gradients.
+    with torch.inference_mode(False), torch.enable_grad():
+        inputs = bboxes.detach().clone().requires_grad_(), gtboxes.detach().clone().requires_grad_()
         out = function(name, *inputs, trans, False, 0)
         check(grad.numel() == out.numel(), name, f"grad must have {out.numel()} elements, but is {tuple(grad.shape)}")
-        first, second = torch.autograd.grad(out, inputs, grad.reshape(out.shape).to(out.dtype))
+        first, second = torch.autograd.grad(out, inputs, grad.detach().clone().reshape(out.shape).to(out.dtype))
     return first, second
 
 
