@@ -151,9 +151,7 @@ class TestProducts(TestCase):
         scale, rows = draw(24).float() * 0.01, draw(3, seed=2).float()
         bias = codes(24, seed=3).int()
         lying, standing = packed(x2).npu(), packed(x2.t().contiguous()).npu().t()
-        for right, dtype, token in itertools.product(
-            (lying, standing), (torch.float16, torch.bfloat16), (None, rows)
-        ):
+        for right, dtype, token in itertools.product((lying, standing), (torch.float16, torch.bfloat16), (None, rows)):
             expected = np.einsum("mk,kn->mn", x1.numpy().astype(np.int64), x2.numpy().astype(np.int64))
             expected = (torch.from_numpy(expected) + bias).double() * scale.double()
             expected = expected * (1 if token is None else token.double()[:, None])

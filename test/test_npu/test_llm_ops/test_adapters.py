@@ -1,7 +1,8 @@
 """Low-rank adapters (torch/npu/operators/adapters.py) against loops over rows."""
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+
+import torch
 
 
 def added(y, x, weight_b, indices, weight_a=None, layer_idx=0, scale=1e-3, y_offset=0, y_slice_size=-1):

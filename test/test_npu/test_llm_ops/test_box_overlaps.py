@@ -2,8 +2,9 @@
 
 import math
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+
+import torch
 
 
 def corners(box, centred):
@@ -104,7 +105,11 @@ class TestBoxOverlaps(LlmOpsTestCase):
         for error, message, call in (
             (RuntimeError, "npu_diou: boxes must be", lambda: torch.npu_diou(a, b)),
             (RuntimeError, "npu_ciou: mode must be 0 or 1", lambda: torch.npu_ciou(a, b, mode=2)),
-            (NotImplementedError, "atan_sub_flag must be False", lambda: torch.ops.npu._npu_ciou(a, b, atan_sub_flag=True)),
+            (
+                NotImplementedError,
+                "atan_sub_flag must be False",
+                lambda: torch.ops.npu._npu_ciou(a, b, atan_sub_flag=True),
+            ),
             (NotImplementedError, "is_cross must be False", lambda: torch.npu_ciou_backward(a[:1], a, a, None)),
         ):
             with self.assertRaisesRegex(error, message):

@@ -1,7 +1,8 @@
 """Latent attention with a cache of bytes (torch/npu/operators/byte_attention.py) against its form of floats."""
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+
+import torch
 
 NAME = "npu_kv_quant_sparse_flash_attention"
 

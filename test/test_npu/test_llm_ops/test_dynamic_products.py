@@ -1,7 +1,8 @@
 """Products that quantise their left operand (torch/npu/operators/dynamic_products.py) against their formulas."""
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+
+import torch
 
 
 def quantised(x, x_scale, smooth_scale):

@@ -57,7 +57,10 @@ def grouped_blocks(x, ends, *, min_scale=0.0, dst_type=291, row_block_size=1, co
             first = start // row_block_size + i
             for j, at in enumerate(range(start, end, row_block_size)):
                 for c in range(across):
-                    where = (slice(at, min(at + row_block_size, end)), slice(c * col_block_size, (c + 1) * col_block_size))
+                    where = (
+                        slice(at, min(at + row_block_size, end)),
+                        slice(c * col_block_size, (c + 1) * col_block_size),
+                    )
                     block = batched[b][where]
                     scale = float(block.abs().max()) / most
                     scale = min(scale, 1 / min_scale) if min_scale else scale

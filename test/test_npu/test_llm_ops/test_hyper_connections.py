@@ -98,7 +98,10 @@ def case_bias(n):
 
 def backward_calls():
     found = []
-    for x, gamma in ((draw(2, 3, 4, 16, dtype=torch.float16), None), (draw(5, 6, 16, dtype=torch.bfloat16), draw(6, 16))):
+    for x, gamma in (
+        (draw(2, 3, 4, 16, dtype=torch.float16), None),
+        (draw(5, 6, 16, dtype=torch.bfloat16), draw(6, 16)),
+    ):
         n, lead = x.shape[-2], x.shape[:-2]
         phi, alpha = draw(n * n + 2 * n, n * 16) / 8, draw(3)
         with torch.no_grad():

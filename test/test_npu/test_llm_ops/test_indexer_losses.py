@@ -1,7 +1,8 @@
 """The training of what chooses keys (torch/npu/operators/indexer_losses.py): loops over queries, and autograd."""
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
+
+import torch
 
 ROPE = 4
 
@@ -73,7 +74,10 @@ class Case:
         for b, count in enumerate(self.lengths[0]):
             rows = [self.attention(b, i, named(b, i)) if len(named(b, i)) else None for i in range(count)]
             top = [torch.zeros(self.heads).double() if s is None else s.amax(-1) for s in rows]
-            total = [torch.ones(self.heads).double() if s is None else (s - t[:, None]).exp().sum(-1) for s, t in zip(rows, top)]
+            total = [
+                torch.ones(self.heads).double() if s is None else (s - t[:, None]).exp().sum(-1)
+                for s, t in zip(rows, top, strict=True)
+            ]
             found.append([torch.stack(t).float() for t in (top, total)])
         both = []
         for at in range(2):

@@ -7,11 +7,11 @@ from pathlib import Path
 # A rank imports this file from elsewhere.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import torch
 from llm_ops_case import Call, LlmOpsTestCase, run_tests
 from test_between_ranks import COUNTS, RANKS, checked, data, everyone, name_of_group, ranks
 from test_block_numbers import FOURS
 
+import torch
 from torch.npu import operators
 
 EIGHT = torch.float8_e4m3fn
@@ -168,9 +168,7 @@ def all_to_all(rank, size):
         columns = shared(6, dtype=torch.float32).abs() / 16
 
         def after(*_, rows=rows, weight=weight, columns=columns, **__):
-            every = [
-                x.double() @ weight.double() * s.double()[:, None] * columns.double() for x, s in everyone(rows)
-            ]
+            every = [x.double() @ weight.double() * s.double()[:, None] * columns.double() for x, s in everyone(rows)]
             return torch.cat([out.chunk(size, 1)[rank] for out in every])
 
         x, own = rows(data(rank))
