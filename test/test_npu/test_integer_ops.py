@@ -138,6 +138,35 @@ class TestProducts(TestCase):
         with self.assertRaisesRegex(NotImplementedError, "factors of int8"):
             torch.npu_quant_matmul(x1.float().npu(), x2.npu(), scale.npu())
 
+    def test_quant_matmul_of_four_bits(self):
+        """Eight numbers in each int32, and a right operand that is packed as it lies or transposed."""
+
+        def packed(numbers):
+            words = np.zeros((*numbers.shape[:-1], numbers.shape[-1] // 8), dtype=np.uint32)
+            for i in range(8):
+                words |= (numbers[..., i::8].numpy().astype(np.int64) & 15).astype(np.uint32) << np.uint32(4 * i)
+            return torch.from_numpy(words.view(np.int32))
+
+        x1, x2 = codes(3, 16) % 16 - 8, codes(16, 24, seed=1) % 16 - 8
+        scale, rows = draw(24).float() * 0.01, draw(3, seed=2).float()
+        bias = codes(24, seed=3).int()
+        lying, standing = packed(x2).npu(), packed(x2.t().contiguous()).npu().t()
+        for right, dtype, token in itertools.product((lying, standing), (torch.float16, torch.bfloat16), (None, rows)):
+            expected = np.einsum("mk,kn->mn", x1.numpy().astype(np.int64), x2.numpy().astype(np.int64))
+            expected = (torch.from_numpy(expected) + bias).double() * scale.double()
+            expected = expected * (1 if token is None else token.double()[:, None])
+            found = torch.npu_quant_matmul(
+                packed(x1).npu(),
+                right,
+                scale.npu(),
+                bias=bias.npu(),
+                pertoken_scale=None if token is None else token.npu(),
+                output_dtype=dtype,
+            )
+            self.assertEqual(found, expected.to(dtype))
+        with self.assertRaisesRegex(NotImplementedError, "with numbers of four bits output_dtype"):
+            torch.npu_quant_matmul(packed(x1).npu(), lying, scale.npu())
+
     def test_weight_quant_batchmatmul(self):
         x, weight = draw(3, 16), codes(16, 8)
         for group, biased in itertools.product((0, 5), (False, True)):

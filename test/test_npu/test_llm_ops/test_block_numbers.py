@@ -76,6 +76,38 @@ def dual_level(x, *, round_mode="rint"):
     return numbers.view(*shape, -1), torch.stack(scales, 1).view(*shape, -1), powers.view(*shape, -1, 2)
 
 
+def square(x, *, round_mode="rint", dst_type=296):
+    """Blocks of 32 by 32: each row of a block is one of mx that has the block's largest number."""
+    dtype = FLOAT4 if dst_type == 296 else torch.float8_e4m3fn
+    emax, most = EMAX[dtype]
+    batched = x if x.dim() == 3 else x[None]
+    rows, columns = batched.shape[1:]
+    scaled = torch.zeros_like(batched)
+    down, across = -(-rows // 32), -(-columns // 32)
+    powers = torch.zeros(len(batched), down, across)
+    for b in range(len(batched)):
+        for i in range(down):
+            for j in range(across):
+                where = (b, slice(32 * i, 32 * i + 32), slice(32 * j, 32 * j + 32))
+                largest = float(batched[where].abs().max())
+                power = max(int(np.floor(np.log2(largest))) - emax, -127) if largest else -127
+                powers[b, i, j] = power + 127
+                scaled[where] = (batched[where] / 2.0**power).clamp(-most, most)
+    if dtype is FLOAT4:
+        codes = torch.tensor([nearest_fours(row, round_mode) for row in scaled.reshape(-1, columns).numpy()])
+        numbers = (codes[:, ::2] + 16 * codes[:, 1::2]).view(len(batched), rows, -1)
+    else:
+        numbers = scaled.float().to(dtype)
+    by_row = torch.zeros(len(batched), rows, -(-across // 2), 2)
+    by_column = torch.zeros(len(batched), -(-down // 2), columns, 2)
+    for i in range(rows):
+        by_row[:, i].view(len(batched), -1)[:, :across] = powers[:, i // 32]
+    for j in range(columns):
+        for i in range(down):
+            by_column[:, i // 2, j, i % 2] = powers[:, i, j // 32]
+    return tuple(t if x.dim() == 3 else t[0] for t in (numbers, by_row, by_column))
+
+
 def block_quant(x, *, min_scale=0.0):
     numbers, scales = torch.empty_like(x), []
     for start in range(0, x.shape[-1], 128):
@@ -104,6 +136,8 @@ def calls() -> list[Call]:
         Call("npu_dynamic_mx_quant", (r(4, 64).half(),), {"round_mode": "round"}, dynamic_mx),
         Call("npu_dynamic_mx_quant_with_dual_axis", (r(40, 66).half(),), {"dst_type": 291}, dual_axis),
         Call("npu_dynamic_mx_quant_with_dual_axis", (r(40, 66).half(),), {}, dual_axis),
+        Call("npu_dynamic_block_mx_quant", (r(40, 70).half(),), {}, square),
+        Call("npu_dynamic_block_mx_quant", (r(2, 33, 64).bfloat16(),), {"dst_type": 24}, square),
         Call("npu_dynamic_dual_level_mx_quant", (r(2, 2, 600).half() / 64,), {}, dual_level),
         Call("npu_anti_mx_quant", (torch.ones(2, 64).to(torch.float8_e4m3fn), torch.zeros(2, 1, 2).byte()), {}),
     ]

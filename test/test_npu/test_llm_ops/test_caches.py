@@ -21,6 +21,17 @@ def scatter(key, value, key_cache, value_cache, slots, *, cache_mode="PA_NZ"):
     return tuple(caches)
 
 
+def quant_scatter(x, indices, updates, scales, zero_points=None, axis=-2, *_):
+    out, axis = x.clone(), axis % x.dim()
+    numbers = updates / scales.flatten() + (0 if zero_points is None else zero_points.flatten())
+    numbers = numbers.round().clamp(-128, 127).to(x.dtype)
+    for i, index in enumerate(indices.tolist()):
+        batch, first = index if isinstance(index, list) else (i, index)
+        for j in range(updates.shape[axis]):
+            out[batch].select(axis - 1, first + j).copy_(numbers[i].select(axis - 1, j))
+    return out
+
+
 def gather(key_cache, value_cache, tables, lengths, key, value, *, seq_offset=None, is_seq_lens_cumsum=False):
     found = []
     for cache, out in ((key_cache, key), (value_cache, value)):
@@ -55,6 +66,17 @@ def advance(tokens, sampled, positions, lengths, slots, tables, num_seqs, num_qu
         results[0][i], results[1][i], results[2][i] = sampled[i, 0], at, at + 1
         results[3][i] = tables[i, at // block_size] * block_size + at % block_size
     return tuple(results)
+
+
+def small_updates():
+    generator = torch.Generator().manual_seed(17)
+    cache = torch.randint(-128, 128, (4, 5, 3, 8), generator=generator).to(torch.int8)
+    updates = torch.randn(3, 5, 2, 8, generator=generator).half()
+    scales, zero_points = torch.rand(1, 1, 1, 8, generator=generator) / 50 + 0.01, torch.arange(8, dtype=torch.int32)
+    first = torch.tensor([1, 0, 1], dtype=torch.int32)
+    pairs = torch.tensor([[3, 0], [1, 2], [0, 3]], dtype=torch.int32)
+    tall = torch.randn(3, 2, 3, 8, generator=generator).bfloat16()
+    return [(cache, first, updates, scales), (cache, pairs, tall, scales, zero_points, 1, -1)]
 
 
 def calls():
@@ -98,6 +120,11 @@ def calls():
             scatter_list,
             written=lambda *a, **k: a[0],
         ),
+        *(
+            Call(f"npu_quant_scatter{place}", args, {}, quant_scatter, (1.01, 0))
+            for place in ("", "_")
+            for args in small_updates()
+        ),
         Call("npu_advance_step_flashattn", step, {}, advance, written=lambda *a: (a[0], a[2], a[3], a[4])),
     ]
 
@@ -137,6 +164,18 @@ class TestCaches(LlmOpsTestCase):
         ):
             with self.assertRaisesRegex(error, f"npu_scatter_pa_kv_cache: {message}"):
                 torch.npu_scatter_pa_kv_cache(*args, **kwargs)
+
+    def test_refusals_of_small_updates(self):
+        args = [t.npu() if isinstance(t, torch.Tensor) else t for t in small_updates()[0]]
+        for error, message, given in (
+            (RuntimeError, "reduce must be 'update'", {"reduce": "add"}),
+            (RuntimeError, ".*axis be neither the first nor the last one", {"axis": 0}),
+            (NotImplementedError, "round_mode must be 'rint'", {"round_mode": "floor"}),
+            (NotImplementedError, "dst_type must be 1", {"dst_type": 24}),
+            (RuntimeError, "quant_zero_points must have 8 elements", {"quant_zero_points": args[3].flatten()[:3]}),
+        ):
+            with self.assertRaisesRegex(error, f"npu_quant_scatter: {message}"):
+                torch.npu_quant_scatter(*args, **given)
 
 
 if __name__ == "__main__":

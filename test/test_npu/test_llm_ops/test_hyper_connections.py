@@ -71,9 +71,55 @@ def calls():
     ]
 
 
+def pre_by_steps(x, phi, alpha, bias, gamma, norm_eps, hc_eps):
+    """The definition with all that its gradient is given, and differentiable."""
+    n, flat = x.shape[-2], x.flatten(-2)
+    factor = (flat.square().mean(-1) + norm_eps).rsqrt()
+    mix = torch.einsum("...k,rk->...r", flat if gamma is None else flat * gamma.flatten(), phi)
+    first, second, third = (mix * factor.unsqueeze(-1)).split((n, n, n * n), -1)
+    before = torch.sigmoid(alpha[0] * first + bias[:n]) + hc_eps
+    behind = 2 * torch.sigmoid(alpha[1] * second + bias[n : 2 * n])
+    among = (alpha[2] * third + bias[2 * n :]).unflatten(-1, (n, n))
+    return torch.einsum("...n,...nd->...d", before, x), behind, among, factor, mix, before
+
+
+def pre_backward(x, phi, alpha, d_in, d_post, d_res, *_, gamma=None, hc_eps=1e-6, grad_x_post=None):
+    bias = case_bias(x.shape[-2]).double()
+    leaves = [t.clone().requires_grad_() for t in (x, phi, alpha, bias, *(() if gamma is None else (gamma,)))]
+    out = pre_by_steps(*leaves[:4], None if gamma is None else leaves[4], 1e-6, hc_eps)
+    found = torch.autograd.grad(out[:3], leaves, (d_in, d_post, d_res))
+    found = [found[0] if grad_x_post is None else found[0] + grad_x_post, *found[1:]]
+    return (*found, *((torch.empty(0),) if gamma is None else ()))
+
+
+def case_bias(n):
+    return draw(n * n + 2 * n, seed=3)
+
+
+def backward_calls():
+    found = []
+    for x, gamma in (
+        (draw(2, 3, 4, 16, dtype=torch.float16), None),
+        (draw(5, 6, 16, dtype=torch.bfloat16), draw(6, 16)),
+    ):
+        n, lead = x.shape[-2], x.shape[:-2]
+        phi, alpha = draw(n * n + 2 * n, n * 16) / 8, draw(3)
+        with torch.no_grad():
+            given = pre_by_steps(x.double(), phi.double(), alpha, case_bias(n), gamma, 1e-6, 1e-2)
+        behind, factor, mix, before = (given[i].float() for i in (1, 3, 4, 5))
+        grads = draw(*lead, 16).to(x.dtype), draw(*lead, n), draw(*lead, n, n)
+        more = {"gamma": gamma, "hc_eps": 1e-2}
+        if gamma is not None:
+            more["grad_x_post"] = draw(*x.shape, seed=8).to(x.dtype)
+        args = (x, phi, alpha, *grads, factor, mix, before, behind)
+        found.append(Call("npu_mhc_pre_backward", args, more, pre_backward, (5e-4, 3e-2)))
+    return found
+
+
 class TestHyperConnections(LlmOpsTestCase):
     def test_calls(self):
-        gradients = [Call("npu_mhc_post_backward", ()), Call("npu_mhc_sinkhorn_backward", ())]
+        names = ("npu_mhc_post_backward", "npu_mhc_sinkhorn_backward", "npu_mhc_pre_backward")
+        gradients = [Call(name, ()) for name in names]
         self.check_family("hyper_connections", [*calls(), *gradients])
         for call in calls():
             with self.subTest(name=call.name):
@@ -108,6 +154,11 @@ class TestHyperConnections(LlmOpsTestCase):
         call = Call("npu_mhc_sinkhorn_backward", tuple(t.detach().cpu() for t in (dy, norm, total)))
         self.check_call(call)
         self.check_compiled(call)
+
+    def test_gradient_of_pre(self):
+        for call in backward_calls():
+            self.check_call(call)
+            self.check_compiled(call)
 
     def test_doubly_stochastic(self):
         y, _, _ = torch.npu_mhc_sinkhorn(torch.randn(7, 8, 8).npu())

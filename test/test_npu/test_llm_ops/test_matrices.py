@@ -72,6 +72,7 @@ def calls() -> list[Call]:
         Call("npu_gather_backward", (r(3, 5), [4, 5], 0, places, False), {}, scattered),
         Call("_npu_index_add", (r(4, 5), index[:, 0], r(3, 5)), {"alpha": 2}, index_add),
         Call("_npu_index_add_", (r(4, 5), index[:, 1], r(3, 5)), {}, index_add),
+        Call("npu_dtype_cast_", (r(2, 4).half(), r(4)), {}, lambda x, y: y.expand(2, 4)),
         Call("_npu_dtype_cast", (r(4), torch.float16), {}, lambda x, d: x),
         Call("_npu_dtype_cast_backward", (r(4).half(), torch.float32), {}, lambda x, d: x),
         Call("npu_dtype_cast_backward", (r(4).half(), torch.float32), {}, lambda x, d: x),

@@ -60,9 +60,12 @@ class TestRotatedCaches(LlmOpsTestCase):
     def test_calls(self):
         for small in (False, True):
             with self.subTest(small=small):
-                self.check_family("rotated_caches", [case(small)])
-                self.check_call(case(small))
-                self.check_compiled(case(small))
+                call = case(small)
+                functional = Call(f"{NAME}_functional", call.args, call.kwargs, reference, call.tolerance)
+                self.check_family("rotated_caches", [call, functional])
+                for each in (call, functional):
+                    self.check_call(each)
+                    self.check_compiled(each)
 
     def test_refusals(self):
         call = case(False)

@@ -19,27 +19,55 @@ import torch
 
 # What each module defines. Overloads belong to their operator's name.
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "adapters": (
+        "npu_batch_gather_matmul",
+        "npu_batch_gather_matmul_",
+    ),
     "announced_attention": (
         "_npu_fusion_attention_grad_v3_get_max_workspace",
         "_npu_fusion_attention_grad_v3_infer_output",
         "_npu_fusion_attention_v3_get_max_workspace",
         "_npu_fusion_attention_v3_infer_output",
     ),
+    "attention_scores": (
+        "npu_fused_attention_score",
+        "npu_fused_attention_score_backward",
+        "npu_fused_attention_score_fwd",
+        "npu_fused_attention_score_grad",
+    ),
+    "barriers": ("_npu_distribute_barrier",),
     "block_attention": (
         "npu_block_sparse_attention",
         "npu_block_sparse_attention_backward",
     ),
+    "block_layers": (
+        "_npu_swiglu_backward_mx_quant_with_dual_axis",
+        "npu_add_rms_norm_dynamic_mx_quant",
+        "npu_rms_norm_dynamic_mx_quant",
+        "npu_swiglu_mx_quant_with_dual_axis",
+    ),
     "block_numbers": (
         "npu_anti_mx_quant",
+        "npu_dynamic_block_mx_quant",
         "npu_dynamic_block_quant",
         "npu_dynamic_dual_level_mx_quant",
         "npu_dynamic_mx_quant",
         "npu_dynamic_mx_quant_with_dual_axis",
     ),
+    "box_overlaps": (
+        "_npu_ciou",
+        "npu_ciou",
+        "npu_ciou_backward",
+        "npu_diou",
+        "npu_diou_backward",
+    ),
+    "byte_attention": ("npu_kv_quant_sparse_flash_attention",),
     "caches": (
         "npu_advance_step_flashattn",
         "npu_gather_pa_kv_cache",
         "npu_gather_pa_kv_cache_functional",
+        "npu_quant_scatter",
+        "npu_quant_scatter_",
         "npu_scatter_list",
         "npu_scatter_list_",
         "npu_scatter_pa_cache",
@@ -58,6 +86,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "compression": (
         "npu_nsa_compress",
         "npu_nsa_compress_grad",
+    ),
+    "dynamic_products": (
+        "npu_quant_grouped_matmul_dequant",
+        "npu_quant_matmul_dequant",
     ),
     "expert_choice": (
         "npu_moe_gating_top_k_backward",
@@ -102,6 +134,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_fusion_attention_v2",
         "npu_fusion_attention_v3",
     ),
+    "grouped_numbers": (
+        "npu_grouped_dynamic_block_quant",
+        "npu_grouped_dynamic_mx_quant",
+    ),
     "grouped_products": (
         "npu_ffn",
         "npu_grouped_matmul_add",
@@ -114,8 +150,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_mhc_post",
         "npu_mhc_post_backward",
         "npu_mhc_pre",
+        "npu_mhc_pre_backward",
         "npu_mhc_sinkhorn",
         "npu_mhc_sinkhorn_backward",
+    ),
+    "indexer_losses": (
+        "npu_dense_lightning_indexer_grad_kl_loss",
+        "npu_dense_lightning_indexer_softmax_lse",
+        "npu_lightning_indexer_grad",
+        "npu_sparse_lightning_indexer_grad_kl_loss",
     ),
     "infer_attention": (
         "_npu_fused_infer_attention_score_get_max_workspace",
@@ -151,6 +194,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "_npu_index_add_",
         "npu_bmm_v2_mat1_backward",
         "npu_bmm_v2_mat2_backward",
+        "npu_dtype_cast_",
         "npu_dtype_cast_backward",
         "npu_fused_matmul",
         "npu_gather_backward",
@@ -184,6 +228,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_gelu_quant",
         "npu_swiglu_quant",
     ),
+    "quantised_collectives": (
+        "npu_all_gather_quant_mm",
+        "npu_all_to_all_quant_matmul",
+        "npu_quant_matmul_all_to_all",
+        "npu_quant_mm_reduce_scatter",
+    ),
+    "quantised_experts": (
+        "npu_alltoallv_quant_gmm",
+        "npu_quant_gmm_alltoallv",
+    ),
     "quantised_layers": (
         "npu_kronecker_quant",
         "npu_quant_conv2d",
@@ -210,7 +264,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "npu_recurrent_gated_delta_rule",
         "npu_recurrent_gated_delta_rule_functional",
     ),
-    "rotated_caches": ("npu_qkv_rms_norm_rope_cache",),
+    "rotated_caches": (
+        "npu_qkv_rms_norm_rope_cache",
+        "npu_qkv_rms_norm_rope_cache_functional",
+    ),
     "routing": ("npu_moe_gating_top_k",),
     "softmaxes": (
         "npu_attn_softmax_",

@@ -133,8 +133,56 @@ def power_of_two(bits: Tensor) -> Tensor:
     return torch.where(exponent > 127, torch.nan, torch.exp2(exponent))
 
 
+def block_exponents(largest: Tensor, dtype: torch.dtype, scale_alg: int = 0) -> tuple[Tensor, Tensor]:
+    r"""
+    The power of two that each block is divided by.
+
+    Args:
+        largest: the largest absolute number of each block, float32.
+        dtype: of the numbers that come out.
+        scale_alg: 0: floor(log2(largest)) - exponent of the dtype's largest; 1: the first one by which nothing exceeds
+            the dtype's largest number.
+
+    Returns:
+        The exponents, and their bytes of E8M0; 255 for blocks that hold infinities or NaN.
+    """
+    if scale_alg == 0:
+        # frexp's exponent is one more than that of a number written 1.x * 2 ** e.
+        exponent = torch.frexp(largest).exponent - 1 - _EXPONENT[dtype]
+    else:
+        fraction, exponent = torch.frexp(largest / LARGEST[dtype])
+        exponent = torch.where(fraction > 0.5, exponent, exponent - 1)
+    exponent = torch.where(largest == 0, -127, exponent).clamp(min=-127)
+    return exponent, torch.where(torch.isfinite(largest), exponent + 127, 255).to(torch.uint8)
+
+
+def over_powers(
+    name: str, x: Tensor, exponent: Tensor, finite: Tensor, dtype: torch.dtype, round_mode: str, shape: tuple[int, ...]
+) -> Tensor:
+    r"""Numbers of the dtype: x / 2 ** exponent in the given shape, 0 where a block isn't finite."""
+    # Halves of the exponent, as 2 ** 127 and its inverse together leave float32.
+    half = torch.div(exponent, 2, rounding_mode="floor")
+    scaled = x * torch.exp2(-half.float()) * torch.exp2((half - exponent).float())
+    scaled = torch.where(finite, scaled, 0.0).reshape(shape)
+    if dtype is not torch.float4_e2m1fn_x2:
+        return rounded(name, scaled, dtype)
+    check_even(name, shape)
+    return _float4_packed(scaled, round_mode)
+
+
+def check_even(name: str, shape: tuple[int, ...]) -> None:
+    if shape[-1] % 2:
+        raise RuntimeError(f"{name}: the last dimension must be even, but the shape is {tuple(shape)}")
+
+
+def check_round_mode(name: str, round_mode: str, dtype: torch.dtype) -> None:
+    modes = ("rint", "round", "floor") if dtype is torch.float4_e2m1fn_x2 else ("rint",)
+    if round_mode not in modes:
+        raise NotImplementedError(f"{name}: round_mode must be one of {modes} for {dtype}, not {round_mode!r}")
+
+
 def blocks_rounded(
-    name: str, x: Tensor, axis: int, dtype: torch.dtype, round_mode: str = "rint"
+    name: str, x: Tensor, axis: int, dtype: torch.dtype, round_mode: str = "rint", scale_alg: int = 0
 ) -> tuple[Tensor, Tensor]:
     r"""
     Blocks of 32 numbers along an axis by a power of two each: 2 ** (floor(log2(largest)) - exponent of the dtype).
@@ -145,6 +193,7 @@ def blocks_rounded(
         axis: where the blocks lie; the last one is filled with zeros.
         dtype: of the numbers that come out.
         round_mode: "rint", and for float4_e2m1fn_x2 "round" (halves away from zero) and "floor" (down).
+        scale_alg: as in :func:`block_exponents`.
 
     Returns:
         The numbers (float4_e2m1fn_x2: uint8, two in each byte along the last dimension); the scales as bytes of E8M0,
@@ -153,31 +202,22 @@ def blocks_rounded(
     Raises:
         NotImplementedError: for a round_mode that the dtype does not have.
     """
-    modes = ("rint", "round", "floor") if dtype is torch.float4_e2m1fn_x2 else ("rint",)
-    if round_mode not in modes:
-        raise NotImplementedError(f"{name}: round_mode must be one of {modes} for {dtype}, not {round_mode!r}")
+    check_round_mode(name, round_mode, dtype)
     axis = axis % x.dim()
     length = x.shape[axis]
     blocks = -(-length // BLOCK)
     rows = x.detach().float().movedim(axis, -1)
-    rows = torch.nn.functional.pad(rows, (0, blocks * BLOCK - length)).unflatten(-1, (blocks, BLOCK))
-    largest = rows.abs().amax(-1, keepdim=True)
-    # frexp's exponent is one more than that of a number written 1.x * 2 ** e.
-    exponent = torch.frexp(largest).exponent - 1 - _EXPONENT[dtype]
-    exponent = torch.where(largest == 0, -127, exponent).clamp(min=-127)
-    byte = torch.where(torch.isfinite(largest), exponent + 127, 255).to(torch.uint8)
-    # Halves of the exponent, as 2 ** 127 and its inverse together leave float32.
-    half = torch.div(exponent, 2, rounding_mode="floor")
-    scaled = rows * torch.exp2(-half.float()) * torch.exp2((half - exponent).float())
-    scaled = torch.where(torch.isfinite(largest), scaled, 0.0)
-    scaled = scaled.flatten(-2)[..., :length].movedim(-1, axis)
-    if dtype is torch.float4_e2m1fn_x2:
-        if scaled.shape[-1] % 2:
-            raise RuntimeError(f"{name}: the last dimension must be even, but the shape is {tuple(x.shape)}")
-        numbers = _float4_packed(scaled, round_mode)
-    else:
-        numbers = rounded(name, scaled, dtype)
-    byte = torch.nn.functional.pad(byte.squeeze(-1), (0, blocks % 2)).unflatten(-1, (-1, 2))
+    filled = torch.nn.functional.pad(rows, (0, blocks * BLOCK - length)).unflatten(-1, (blocks, BLOCK))
+    largest = filled.abs().amax(-1)
+    exponent, byte = block_exponents(largest, dtype, scale_alg)
+
+    def spread(table: Tensor) -> Tensor:
+        return table.repeat_interleave(BLOCK, -1)[..., :length].movedim(-1, axis)
+
+    numbers = over_powers(
+        name, x.detach().float(), spread(exponent), spread(torch.isfinite(largest)), dtype, round_mode, x.shape
+    )
+    byte = torch.nn.functional.pad(byte, (0, blocks % 2)).unflatten(-1, (-1, 2))
     return numbers, byte.movedim(-2, axis)
 
 

@@ -4,7 +4,19 @@ import torch
 from torch import Tensor
 
 from ._checks import check, check_dtype
-from ._numbers import BLOCK, FLOAT8, LARGEST, block_scales, blocks_rounded, float4, numbered, rounded
+from ._numbers import (
+    BLOCK,
+    FLOAT8,
+    LARGEST,
+    block_exponents,
+    block_scales,
+    blocks_rounded,
+    check_round_mode,
+    float4,
+    numbered,
+    over_powers,
+    rounded,
+)
 from ._registration import operator
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -147,6 +159,57 @@ def npu_dynamic_mx_quant_with_dual_axis(
         *blocks_rounded(name, input, -1, dtype, round_mode),
         *blocks_rounded(name, input, -2, dtype, round_mode),
     )
+
+
+@operator(
+    "npu_dynamic_block_mx_quant(Tensor input, *, str round_mode='rint', int dst_type=296, int scale_alg=0, "
+    "float dst_type_max=0.0) -> (Tensor, Tensor, Tensor)"
+)
+def npu_dynamic_block_mx_quant(
+    input, *, round_mode="rint", dst_type=296, scale_alg=0, dst_type_max=0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""
+    Each 32 by 32 numbers of the last two axes over a power of two, which npu_dynamic_mx_quant tells.
+
+    Args:
+        input: of two or three dimensions; float16 or bfloat16.
+        round_mode: "rint", and for float4_e2m1fn_x2 "round" and "floor".
+        dst_type: float4_e2m1fn_x2 (296), float8_e5m2 (291 or 23) or float8_e4m3fn (292 or 24).
+        scale_alg: must be 0.
+        dst_type_max: must be 0.
+
+    Returns:
+        The numbers, as npu_dynamic_mx_quant gives them; the scale of each block for each of its rows, in pairs along
+        the last axis, and for each of its columns, in pairs along the last but one: bytes of E8M0 as uint8.
+
+    Raises:
+        RuntimeError: for dtypes or shapes that do not fit.
+        NotImplementedError: for what must be 0 and is not, and another ``dst_type``.
+    """
+    name = "npu_dynamic_block_mx_quant"
+    check_dtype(name, "input", input, _HALVES)
+    check(input.dim() in (2, 3), name, f"input must be of two or three dimensions, but is {tuple(input.shape)}")
+    dtype = numbered(name, "dst_type", dst_type, (_FLOAT4, *FLOAT8))
+    check_round_mode(name, round_mode, dtype)
+    _check_plain(name, scale_alg, dst_type_max=dst_type_max)
+    rows, columns = input.shape[-2:]
+    down, across = -(-rows // BLOCK), -(-columns // BLOCK)
+    wide = input.detach().float()
+    filled = torch.nn.functional.pad(wide, (0, across * BLOCK - columns, 0, down * BLOCK - rows))
+    largest = filled.unflatten(-1, (across, BLOCK)).unflatten(-3, (down, BLOCK)).abs().amax((-3, -1))
+    exponent, byte = block_exponents(largest, dtype)
+
+    def over_rows(table: Tensor) -> Tensor:
+        return table.repeat_interleave(BLOCK, -2)[..., :rows, :]
+
+    def over_columns(table: Tensor) -> Tensor:
+        return table.repeat_interleave(BLOCK, -1)[..., :columns]
+
+    each, finite = over_rows(over_columns(exponent)), over_rows(over_columns(torch.isfinite(largest)))
+    numbers = over_powers(name, wide, each, finite, dtype, round_mode, input.shape)
+    by_row = torch.nn.functional.pad(over_rows(byte), (0, across % 2)).unflatten(-1, (-1, 2))
+    by_column = torch.nn.functional.pad(over_columns(byte), (0, 0, 0, down % 2)).unflatten(-2, (-1, 2))
+    return numbers, by_row, by_column.movedim(-2, -1).contiguous()
 
 
 @operator(

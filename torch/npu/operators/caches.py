@@ -3,7 +3,8 @@ r"""Keys and values written into caches in blocks and read from them."""
 import torch
 from torch import Tensor
 
-from ._checks import check, check_none
+from ._attention import wide
+from ._checks import check, check_dtype, check_none
 from ._registration import operator
 from ._slots import write_slots
 
@@ -326,6 +327,139 @@ def npu_scatter_list_(self, indices, updates, mask=None, reduce="update", axis=-
         Nothing.
     """
     _scatter_list("npu_scatter_list_", self, indices, updates, mask, reduce, axis)
+
+
+def _quantised_updates(name, self, indices, updates, scales, zero_points, axis, quant_axis, reduce, others) -> Tensor:
+    r"""``self`` with the small updates, each at the place of its index along the axis."""
+    check(reduce == "update", name, f"reduce must be 'update', but is {reduce!r}")
+    for argument, (value, wanted) in others.items():
+        if value not in (None, wanted):
+            raise NotImplementedError(f"{name}: {argument} must be {wanted!r}, not {value!r}")
+    check_dtype(name, "self", self, (torch.int8,))
+    check_dtype(name, "updates", updates, (torch.float16, torch.bfloat16))
+    rank = self.dim()
+    along = axis % rank if -rank <= axis < rank else 0
+    check(
+        rank >= 3 and updates.dim() == rank and 0 < along < rank - 1 and quant_axis % rank == rank - 1,
+        name,
+        "self and updates must have 3 dimensions or more, axis be neither the first nor the last one, and quant_axis "
+        f"the last one; they are {tuple(self.shape)}, {tuple(updates.shape)}, {axis} and {quant_axis}",
+    )
+    count, places = updates.shape[0], updates.shape[along]
+    check(
+        places <= self.shape[along]
+        and count <= self.shape[0]
+        and all(updates.shape[i] == self.shape[i] for i in range(1, rank) if i != along),
+        name,
+        f"updates do not fit self: {tuple(updates.shape)} and {tuple(self.shape)}",
+    )
+    check(
+        indices.shape in ((count,), (count, 2)),
+        name,
+        f"indices must be ({count},) or ({count}, 2), but are {tuple(indices.shape)}",
+    )
+    for argument, table in (("quant_scales", scales), ("quant_zero_points", zero_points)):
+        if table is not None:
+            check(
+                table.numel() == self.shape[-1],
+                name,
+                f"{argument} must have {self.shape[-1]} elements, but has {table.numel()}",
+            )
+    numbers = wide(updates.detach()) / wide(scales).reshape(-1)
+    if zero_points is not None:
+        numbers = numbers + wide(zero_points).reshape(-1)
+    small = numbers.round().clamp(-128, 127).to(torch.int8)
+    where = indices.long()
+    if where.dim() == 2:
+        batch, first = where.unbind(1)
+    else:
+        batch, first = torch.arange(count, device=self.device), where
+    place = first.unsqueeze(1) + torch.arange(places, device=self.device)
+    moved = self.movedim(along, 1).index_put((batch.unsqueeze(1), place), small.movedim(along, 1))
+    return moved.movedim(1, along)
+
+
+_QUANT_SCATTER = (
+    "Tensor indices, Tensor updates, Tensor quant_scales, Tensor? quant_zero_points=None, int axis=-2, "
+    "int quant_axis=-1, str reduce='update', int? dst_type=None, str? round_mode='rint'"
+)
+
+
+@operator(f"npu_quant_scatter(Tensor self, {_QUANT_SCATTER}) -> Tensor")
+def npu_quant_scatter(
+    self,
+    indices,
+    updates,
+    quant_scales,
+    quant_zero_points=None,
+    axis=-2,
+    quant_axis=-1,
+    reduce="update",
+    dst_type=None,
+    round_mode="rint",
+) -> Tensor:
+    r"""
+    A copy in which updates, as round(updates / quant_scales + quant_zero_points), replace places along a dimension.
+
+    Args:
+        self: of 3 dimensions or more, int8.
+        indices: int32: the first place of each update, (n), in the first n elements of the first dimension; or (n, 2),
+            which element and the first place.
+        updates: (n, ...), float16 or bfloat16; like ``self`` but for the first dimension and ``axis``.
+        quant_scales: a number for each element of the last dimension; float32 or bfloat16.
+        quant_zero_points: like it; int32 or bfloat16.
+        axis: neither the first nor the last dimension.
+        quant_axis: must be the last dimension.
+        reduce: must be update.
+        dst_type: must be None or torch.int8.
+        round_mode: must be rint.
+
+    Returns:
+        The copy.
+
+    Raises:
+        RuntimeError: for shapes and dtypes that do not fit.
+        NotImplementedError: for another ``dst_type`` or ``round_mode``.
+    """
+    others = {"dst_type": (dst_type, 1), "round_mode": (round_mode, "rint")}
+    given = (self, indices, updates, quant_scales, quant_zero_points, axis, quant_axis, reduce, others)
+    return _quantised_updates("npu_quant_scatter", *given).contiguous()
+
+
+@operator(f"npu_quant_scatter_(Tensor(a!) self, {_QUANT_SCATTER}) -> Tensor(a!)")
+def npu_quant_scatter_(
+    self,
+    indices,
+    updates,
+    quant_scales,
+    quant_zero_points=None,
+    axis=-2,
+    quant_axis=-1,
+    reduce="update",
+    dst_type=None,
+    round_mode="rint",
+) -> Tensor:
+    r"""
+    :func:`npu_quant_scatter` in place.
+
+    Args:
+        self: as there; is written.
+        indices: as there.
+        updates: as there.
+        quant_scales: as there.
+        quant_zero_points: as there.
+        axis: as there.
+        quant_axis: must be the last dimension.
+        reduce: must be update.
+        dst_type: must be None or torch.int8.
+        round_mode: must be rint.
+
+    Returns:
+        self.
+    """
+    others = {"dst_type": (dst_type, 1), "round_mode": (round_mode, "rint")}
+    given = (self, indices, updates, quant_scales, quant_zero_points, axis, quant_axis, reduce, others)
+    return self.copy_(_quantised_updates("npu_quant_scatter_", *given))
 
 
 @operator(

@@ -3,41 +3,13 @@ r"""Products of matrices with a collective before or after them. Without gradien
 import torch
 from torch import Tensor
 
+from ._between import by_expert, check_defaults, check_matrices, check_mode, packed_factor, rows_by_rank
 from ._checks import check, check_dtype, check_none
 from ._groups import all_gather, all_reduce, all_to_all, exchanged, group_named, reduce_scatter
 from ._numbers import exact, grouped_product
 from ._registration import operator
 
 _HALVES = (torch.float16, torch.bfloat16)
-
-
-def _check_matrices(
-    name: str, x1: Tensor, x2: Tensor, *, dims: tuple[int, ...] = (2,), depth: int | None = None
-) -> None:
-    check(
-        x1.dim() in dims and x2.dim() == 2 and (depth or x1.shape[-1]) == x2.shape[0],
-        name,
-        f"the matrices do not fit: {tuple(x1.shape)} and {tuple(x2.shape)}",
-    )
-
-
-def _check_defaults(name: str, **arguments: tuple) -> None:
-    r"""Raises NotImplementedError for the first argument, (what is given, what is supported...), that differs."""
-    for argument, (value, *supported) in arguments.items():
-        if value not in supported:
-            raise NotImplementedError(f"{name}: {argument} must be {supported[-1]!r}, not {value!r}")
-
-
-def _check_mode(name: str, comm_mode: str | None) -> None:
-    check(comm_mode in (None, "ai_cpu", "aiv"), name, f"comm_mode must be 'ai_cpu' or 'aiv', but is {comm_mode!r}")
-
-
-def _factor(scale: Tensor, wide: torch.dtype) -> Tensor:
-    r"""A floating factor, or one that npu_trans_quant_param has packed."""
-    if scale.dtype is not torch.int64:
-        return scale.to(wide)
-    low = scale & 0xFFFFFFFF
-    return torch.where(low > 0x7FFFFFFF, low - (1 << 32), low).to(torch.int32).view(torch.float32).to(wide)
 
 
 def _integer_product(x1: Tensor, x2: Tensor, bias: Tensor | None) -> Tensor:
@@ -133,9 +105,9 @@ def npu_mm_all_reduce_base(
         dequant_scale_dtype=dequant_scale_dtype,
         pertoken_scale_dtype=pertoken_scale_dtype,
     )
-    _check_defaults(name, reduce_op=(reduce_op, "sum"), comm_turn=(comm_turn, 0), comm_quant_mode=(comm_quant_mode, 0))
+    check_defaults(name, reduce_op=(reduce_op, "sum"), comm_turn=(comm_turn, 0), comm_quant_mode=(comm_quant_mode, 0))
     check_dtype(name, "x1", x1, (*_HALVES, torch.int8))
-    _check_matrices(name, x1, x2, dims=(2, 3))
+    check_matrices(name, x1, x2, dims=(2, 3))
     group, n = group_named(name, hcom), x2.shape[1]
     check(bias is None or bias.shape == (n,), name, f"bias must be of shape ({n},)")
     small = x1.dtype is torch.int8
@@ -146,7 +118,7 @@ def npu_mm_all_reduce_base(
         check_dtype(name, "dequant_scale", dequant_scale, (torch.int64, torch.bfloat16, torch.float32))
         check(bias is None or bias.dtype is torch.int32, name, "with x1 of torch.int8 bias must be of torch.int32")
         out = _integer_product(x1, x2, bias)
-        out = out * _factor(dequant_scale, out.dtype).reshape(-1)
+        out = out * packed_factor(dequant_scale, out.dtype).reshape(-1)
         if pertoken_scale is not None:
             out = out * pertoken_scale.to(out.dtype).view(*x1.shape[:-1], 1)
         result = torch.bfloat16 if dequant_scale.dtype is torch.bfloat16 else torch.float16
@@ -182,7 +154,7 @@ def _scaled_result(name, out, x1_scale, x2_scale, output_dtype, n) -> tuple[Tens
     check(x2_scale is not None, name, "integers need x2_scale")
     check_dtype(name, "x2_scale", x2_scale, (torch.float32, torch.int64))
     check(x2_scale.numel() == n, name, f"x2_scale must be of shape (1, {n}), but is {tuple(x2_scale.shape)}")
-    out = out * _factor(x2_scale, out.dtype).reshape(1, n)
+    out = out * packed_factor(x2_scale, out.dtype).reshape(1, n)
     if x1_scale is not None:
         check(
             x1_scale.numel() == out.shape[0],
@@ -241,11 +213,11 @@ def npu_all_gather_base_mm(
         NotImplementedError: for what must be 0 and is not.
     """
     name = "npu_all_gather_base_mm"
-    _check_defaults(name, gather_index=(gather_index, 0), comm_turn=(comm_turn, 0))
-    _check_mode(name, comm_mode)
+    check_defaults(name, gather_index=(gather_index, 0), comm_turn=(comm_turn, 0))
+    check_mode(name, comm_mode)
     check_dtype(name, "self", self, (*_HALVES, torch.int8))
     check_dtype(name, "x2", x2, (self.dtype,))
-    _check_matrices(name, self, x2)
+    check_matrices(name, self, x2)
     group, n = group_named(name, hcom, world_size), x2.shape[1]
     check(bias is None or bias.shape == (n,), name, f"bias must be of shape ({n},)")
     rows = all_gather(self, world_size, group)
@@ -303,11 +275,11 @@ def npu_mm_reduce_scatter_base(
         NotImplementedError: for what must be 0 and is not, and x2_scale of int64 without ``output_dtype``.
     """
     name = "npu_mm_reduce_scatter_base"
-    _check_defaults(name, reduce_op=(reduce_op, "sum"), comm_turn=(comm_turn, 0))
-    _check_mode(name, comm_mode)
+    check_defaults(name, reduce_op=(reduce_op, "sum"), comm_turn=(comm_turn, 0))
+    check_mode(name, comm_mode)
     check_dtype(name, "self", self, (*_HALVES, torch.int8))
     check_dtype(name, "x2", x2, (self.dtype,))
-    _check_matrices(name, self, x2)
+    check_matrices(name, self, x2)
     group, n = group_named(name, hcom, world_size), x2.shape[1]
     check(self.shape[0] % world_size == 0, name, f"the {self.shape[0]} rows must be a multiple of {world_size}")
     check(bias is None or bias.shape == (n,), name, f"bias must be of shape ({n},)")
@@ -355,7 +327,7 @@ def npu_all_to_all_matmul(
     check_dtype(name, "x1", x1, _HALVES)
     check_dtype(name, "x2", x2, (x1.dtype,))
     group = group_named(name, hcom, world_size)
-    _check_matrices(name, x1, x2, depth=x1.shape[-1] * world_size)
+    check_matrices(name, x1, x2, depth=x1.shape[-1] * world_size)
     rows, width = x1.shape
     check(rows % world_size == 0, name, f"the {rows} rows must be a multiple of {world_size}")
     got = exchanged(x1.reshape(world_size, rows // world_size, width), group)
@@ -391,7 +363,7 @@ def npu_matmul_all_to_all(x1, x2, hcom, world_size, bias=None, all2all_axes=None
     check(list(all2all_axes or (-1, -2)) == [-1, -2], name, f"all2all_axes must be [-1, -2], but is {all2all_axes}")
     check_dtype(name, "x1", x1, _HALVES)
     check_dtype(name, "x2", x2, (x1.dtype,))
-    _check_matrices(name, x1, x2)
+    check_matrices(name, x1, x2)
     group, (rows, n) = group_named(name, hcom, world_size), (x1.shape[0], x2.shape[1])
     check(n % world_size == 0, name, f"the {n} columns must be a multiple of {world_size}")
     out = _floating_product(x1, x2, bias).to(x1.dtype)
@@ -399,35 +371,12 @@ def npu_matmul_all_to_all(x1, x2, hcom, world_size, bias=None, all2all_axes=None
     return exchanged(parts, group).reshape(world_size * rows, n // world_size)
 
 
-def _counts(name: str, argument: str, counts: list[int], ranks: int, experts: int, rows: int | None) -> list[int]:
-    r"""Rows to or from each rank, of the counts by rank and expert."""
-    check(
-        len(counts) == ranks * experts and (rows is None or sum(counts) == rows),
-        name,
-        f"{argument} must be {ranks} * {experts} counts of {rows} rows, but is {list(counts)}",
-    )
-    return [sum(counts[r * experts : (r + 1) * experts]) for r in range(ranks)]
-
-
-def _by_expert(counts: list[int], ranks: int, experts: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    r"""Rows by rank and expert: their order by expert, and where the rows of each expert end."""
-    order: list[int] = []
-    ends: list[int] = []
-    starts = [sum(counts[:i]) for i in range(len(counts))]
-    for expert in range(experts):
-        for at in range(expert, ranks * experts, experts):
-            order += range(starts[at], starts[at] + counts[at])
-        ends.append(len(order))
-    made = torch.tensor([*order, *ends], dtype=torch.int64).to(device)
-    return made[: len(order)], made[len(order) :]
-
-
 def _shared(name: str, mm_x, mm_weight, transposed: bool, empty: Tensor) -> Tensor:
     check((mm_x is None) == (mm_weight is None), name, "mm_x and mm_weight go together")
     if mm_x is None:
         return empty
     weight = mm_weight.t() if transposed else mm_weight
-    _check_matrices(name, mm_x, weight)
+    check_matrices(name, mm_x, weight)
     return _floating_product(mm_x.detach(), weight.detach(), None).to(mm_x.dtype)
 
 
@@ -503,10 +452,10 @@ def npu_alltoallv_gmm(
     weight = _expert_weights(name, gmm_x, gmm_weight, trans_gmm_weight)
     experts = weight.shape[0]
     group = group_named(name, hcom, ep_world_size)
-    sent = _counts(name, "send_counts", send_counts, ep_world_size, experts, gmm_x.shape[0])
-    received = _counts(name, "recv_counts", recv_counts, ep_world_size, experts, None)
+    sent = rows_by_rank(name, "send_counts", send_counts, ep_world_size, experts, gmm_x.shape[0])
+    received = rows_by_rank(name, "recv_counts", recv_counts, ep_world_size, experts, None)
     rows = all_to_all(gmm_x, received, sent, group)
-    order, ends = _by_expert(recv_counts, ep_world_size, experts, gmm_x.device)
+    order, ends = by_expert(recv_counts, ep_world_size, experts, gmm_x.device)
     permuted = rows.index_select(0, order)
     out = grouped_product(permuted.float(), weight, ends).to(gmm_x.dtype)
     empty = gmm_x.new_empty(0)
@@ -571,9 +520,9 @@ def npu_gmm_alltoallv(
     weight = _expert_weights(name, gmm_x, gmm_weight, trans_gmm_weight)
     experts = weight.shape[0]
     group = group_named(name, hcom, ep_world_size)
-    sent = _counts(name, "send_counts", send_counts, ep_world_size, experts, gmm_x.shape[0])
-    received = _counts(name, "recv_counts", recv_counts, ep_world_size, experts, None)
-    order, ends = _by_expert(send_counts, ep_world_size, experts, gmm_x.device)
+    sent = rows_by_rank(name, "send_counts", send_counts, ep_world_size, experts, gmm_x.shape[0])
+    received = rows_by_rank(name, "recv_counts", recv_counts, ep_world_size, experts, None)
+    order, ends = by_expert(send_counts, ep_world_size, experts, gmm_x.device)
     out = grouped_product(gmm_x.detach().float(), weight, ends).to(gmm_x.dtype)
     by_rank = torch.empty_like(out).index_copy(0, order, out)
     back = all_to_all(by_rank, received, sent, group)

@@ -86,6 +86,109 @@ def npu_mhc_pre(
     )
 
 
+@operator(
+    "npu_mhc_pre_backward(Tensor x, Tensor phi, Tensor alpha, Tensor grad_h_in, Tensor grad_h_post, "
+    "Tensor grad_h_res, Tensor inv_rms, Tensor h_mix, Tensor h_pre, Tensor h_post, Tensor? gamma=None, "
+    "float hc_eps=1e-6, Tensor? grad_x_post=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+def npu_mhc_pre_backward(
+    x,
+    phi,
+    alpha,
+    grad_h_in,
+    grad_h_post,
+    grad_h_res,
+    inv_rms,
+    h_mix,
+    h_pre,
+    h_post,
+    gamma=None,
+    hc_eps=1e-6,
+    grad_x_post=None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""
+    The gradient of :func:`npu_mhc_pre`.
+
+    Args:
+        x: as there.
+        phi: as there.
+        alpha: (3), as there.
+        grad_h_in: the gradient of the layer's input, (..., width).
+        grad_h_post: that of the factors of its result, (..., n), float32.
+        grad_h_res: that of the factors of the streams, (..., n, n), float32.
+        inv_rms: the norm's factor of each token, (...), float32.
+        h_mix: (x * gamma) @ phi' before the norm's factor, (..., n * n + 2 n), float32.
+        h_pre: the factors of the layer's input, ``hc_eps`` included, (..., n), float32.
+        h_post: those of its result, (..., n), float32.
+        gamma: as there.
+        hc_eps: as there.
+        grad_x_post: added to the gradient of ``x``; like it.
+
+    Returns:
+        The gradients of ``x``, ``phi``, ``alpha``, the bias, and ``gamma`` (an empty tensor without it).
+
+    Raises:
+        RuntimeError: for shapes and dtypes that do not fit.
+    """
+    name = "npu_mhc_pre_backward"
+    check_dtype(name, "x", x, _HALF)
+    check(
+        x.dim() in (3, 4) and x.shape[-2] in _STREAMS, name, f"x must have 4, 6 or 8 streams, but is {tuple(x.shape)}"
+    )
+    streams, width = x.shape[-2:]
+    lead, rows = x.shape[:-2], streams * streams + 2 * streams
+    for argument, tensor, shape in (
+        ("phi", phi, (rows, streams * width)),
+        ("alpha", alpha, (3,)),
+        ("grad_h_in", grad_h_in, (*lead, width)),
+        ("grad_h_post", grad_h_post, (*lead, streams)),
+        ("grad_h_res", grad_h_res, (*lead, streams, streams)),
+        ("h_mix", h_mix, (*lead, rows)),
+        ("h_pre", h_pre, (*lead, streams)),
+        ("h_post", h_post, (*lead, streams)),
+        ("gamma", gamma, (streams, width)),
+        ("grad_x_post", grad_x_post, x.shape),
+    ):
+        if tensor is not None:
+            check(
+                tuple(tensor.shape) == tuple(shape),
+                name,
+                f"{argument} must be {tuple(shape)}, but is {tuple(tensor.shape)}",
+            )
+    check(inv_rms.numel() == lead.numel(), name, f"inv_rms must be {tuple(lead)}, but is {tuple(inv_rms.shape)}")
+    plain, dinto = wide(x), wide(grad_h_in).unsqueeze(-2)
+    factor = inv_rms.reshape(*lead, 1)
+    gate = h_pre - hc_eps
+    parts = (streams, streams, streams * streams)
+    # Gradients of what stands before the biases, then of what the scales multiply.
+    dsums = torch.cat(
+        [
+            (dinto * plain).sum(-1) * gate * (1 - gate),
+            grad_h_post * h_post * (1 - h_post / 2),
+            grad_h_res.flatten(-2),
+        ],
+        -1,
+    )
+    scaled = h_mix * factor
+    dalpha = torch.stack([part.sum() for part in (dsums * scaled).split(parts, -1)])
+    scales = torch.cat([a.expand(n) for a, n in zip(alpha.unbind(0), parts, strict=True)])
+    dscaled = dsums * scales
+    dmix = dscaled * factor
+    flat = plain.flatten(-2)
+    weighted = flat if gamma is None else flat * gamma.flatten()
+    dphi = dmix.flatten(0, -2).t() @ weighted.flatten(0, -2)
+    dweighted = dmix @ phi
+    dfactor = (dscaled * h_mix).sum(-1, keepdim=True)
+    dflat = dweighted if gamma is None else dweighted * gamma.flatten()
+    dflat = dflat - dfactor * factor**3 / (streams * width) * flat
+    dx = dflat.unflatten(-1, (streams, width)) + dinto * h_pre.unsqueeze(-1)
+    if grad_x_post is not None:
+        dx = dx + wide(grad_x_post)
+    outer = tuple(range(len(lead)))
+    dgamma = dphi.new_empty(0) if gamma is None else (dweighted * flat).sum(outer).view(streams, width)
+    return dx.to(x.dtype), dphi, dalpha, dsums.sum(outer), dgamma
+
+
 def _check_post(name: str, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> None:
     check_dtype(name, "x", x, _HALF)
     check_dtype(name, "h_out", h_out, (x.dtype,))

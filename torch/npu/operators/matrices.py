@@ -261,6 +261,21 @@ def npu_dtype_cast_backward(grad, dtype, grad_dtype=None, input_dtype=None) -> T
     return grad.to(dtype)
 
 
+@operator("npu_dtype_cast_(Tensor(a!) self, Tensor src) -> Tensor(a!)")
+def npu_dtype_cast_(self, src) -> Tensor:
+    r"""
+    Copies a tensor into another, in the dtype that this one has.
+
+    Args:
+        self: changed.
+        src: broadcast to ``self``.
+
+    Returns:
+        self.
+    """
+    return self.copy_(src)
+
+
 @operator("npu_view_copy(Tensor(a!) self, Tensor other, bool non_blocking) -> Tensor(a!)")
 def npu_view_copy(self, other, non_blocking) -> Tensor:
     r"""

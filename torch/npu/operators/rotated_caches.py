@@ -9,13 +9,16 @@ from ._registration import operator
 from ._slots import rms_norm, write_slots
 
 _HALF = (torch.float16, torch.bfloat16)
+_OPTIONS = (
+    "Tensor? k_scale=None, Tensor? v_scale=None, Tensor? k_offset=None, Tensor? v_offset=None, float epsilon=1e-6, "
+    "str cache_mode='PA_NZ', bool is_output_qkv=False"
+)
 
 
 @operator(
     "npu_qkv_rms_norm_rope_cache(Tensor qkv, Tensor q_gamma, Tensor k_gamma, Tensor cos, Tensor sin, Tensor index, "
     "Tensor(a!) q_out, Tensor(b!) k_cache, Tensor(c!) v_cache, int[4] qkv_size, int[3] head_nums, *, "
-    "Tensor? k_scale=None, Tensor? v_scale=None, Tensor? k_offset=None, Tensor? v_offset=None, float epsilon=1e-6, "
-    "str cache_mode='PA_NZ', bool is_output_qkv=False) -> (Tensor, Tensor, Tensor)"
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor)"
 )
 def npu_qkv_rms_norm_rope_cache(
     qkv,
@@ -122,3 +125,42 @@ def npu_qkv_rms_norm_rope_cache(
         return qkv.new_empty(0), qkv.new_empty(0), qkv.new_empty(0)
     first, second, third = (part.flatten(1).to(qkv.dtype) for part in (query, key, value))
     return first, second, third
+
+
+@operator(
+    "npu_qkv_rms_norm_rope_cache_functional(Tensor qkv, Tensor q_gamma, Tensor k_gamma, Tensor cos, Tensor sin, "
+    "Tensor index, Tensor q_out, Tensor k_cache, Tensor v_cache, int[4] qkv_size, int[3] head_nums, *, "
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+def npu_qkv_rms_norm_rope_cache_functional(
+    qkv, q_gamma, k_gamma, cos, sin, index, q_out, k_cache, v_cache, qkv_size, head_nums, **options
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""
+    :func:`npu_qkv_rms_norm_rope_cache` that leaves ``q_out`` and the caches as they are.
+
+    Args:
+        qkv: as there.
+        q_gamma: as there.
+        k_gamma: as there.
+        cos: as there.
+        sin: as there.
+        index: as there.
+        q_out: as there.
+        k_cache: as there.
+        v_cache: as there.
+        qkv_size: as there.
+        head_nums: as there.
+        k_scale: as there.
+        v_scale: as there.
+        k_offset: as there.
+        v_offset: as there.
+        epsilon: as there.
+        cache_mode: must be PA_NZ.
+        is_output_qkv: as there.
+
+    Returns:
+        Its results, then the queries and the caches with what is written.
+    """
+    written = q_out.clone(), k_cache.clone(), v_cache.clone()
+    given = (qkv, q_gamma, k_gamma, cos, sin, index, *written, qkv_size, head_nums)
+    return *npu_qkv_rms_norm_rope_cache(*given, **options), *written

@@ -11,7 +11,7 @@ _HALF = (torch.float16, torch.bfloat16)
 _ALL = 9223372036854775807
 
 
-class _Tokens:
+class Tokens:
     r"""Which sequence each query belongs to, its place there, and the lengths, from tensors that stay on the device."""
 
     def __init__(self, name: str, layout: str, query: Tensor, lengths: Tensor | None, key_lengths: Tensor):
@@ -41,7 +41,7 @@ class _Tokens:
         return torch.where(self.inside, torch.minimum(seen, self.key_length), 0)
 
 
-class _Keys:
+class Keys:
     r"""Keys of any layout as rows, where each sequence starts, and how long it is."""
 
     def __init__(self, name, layout, key, lengths, table):
@@ -79,7 +79,7 @@ class _Keys:
         return self.table.long()[sequence, column] * self.size + place % self.size
 
 
-def _chosen(name, tokens: _Tokens, keys: _Keys, indices: Tensor, block: int, mode: int) -> tuple[Tensor, Tensor]:
+def chosen_rows(name, tokens: Tokens, keys: Keys, indices: Tensor, block: int, mode: int) -> tuple[Tensor, Tensor]:
     r"""For each query the rows of its keys, and which of them it doesn't see; (queries, keys)."""
     check_dtype(name, "sparse_indices", indices, (torch.int32,))
     check(indices.shape[-2] == 1, name, f"sparse_indices must have one head, but is {tuple(indices.shape)}")
@@ -195,9 +195,9 @@ def npu_sparse_flash_attention(
     if return_softmax_lse:
         check(layout_kv != "PA_BSND", name, "return_softmax_lse is not for PA_BSND")
         check_none(name, "whether the sums count it is not documented", sinks=sinks)
-    keys = _Keys(name, layout_kv, key, actual_seq_lengths_kv, block_table)
-    tokens = _Tokens(name, layout_query, query, actual_seq_lengths_query, keys.lengths)
-    rows, hidden = _chosen(name, tokens, keys, sparse_indices, sparse_block_size, sparse_mode)
+    keys = Keys(name, layout_kv, key, actual_seq_lengths_kv, block_table)
+    tokens = Tokens(name, layout_query, query, actual_seq_lengths_query, keys.lengths)
+    rows, hidden = chosen_rows(name, tokens, keys, sparse_indices, sparse_block_size, sparse_mode)
     heads = query.shape[-2]
     plain, turned = query.reshape(-1, heads, 1, 512), query_rope.reshape(-1, heads, 1, 64)
     found, found_rope = key.reshape(-1, 512)[rows], key_rope.reshape(-1, 64)[rows]
@@ -272,9 +272,9 @@ def npu_sparse_flash_attention_grad(
     name = "npu_sparse_flash_attention_grad"
     _check_sparse(name, query, key, value, query_rope, key_rope, attention_mode, pre_tokens, next_tokens)
     check(layout in ("BSND", "TND"), name, f"layout must be BSND or TND, but is '{layout}'")
-    keys = _Keys(name, layout, key, actual_seq_kvlen, None)
-    tokens = _Tokens(name, layout, query, actual_seq_qlen, keys.lengths)
-    rows, hidden = _chosen(name, tokens, keys, sparse_indices, sparse_block_size, sparse_mode)
+    keys = Keys(name, layout, key, actual_seq_kvlen, None)
+    tokens = Tokens(name, layout, query, actual_seq_qlen, keys.lengths)
+    rows, hidden = chosen_rows(name, tokens, keys, sparse_indices, sparse_block_size, sparse_mode)
     heads = query.shape[-2]
     joined = torch.cat([query.reshape(-1, heads, 1, 512), query_rope.reshape(-1, heads, 1, 64)], -1)
     found = torch.cat([key.reshape(-1, 512)[rows], key_rope.reshape(-1, 64)[rows]], -1).unsqueeze(1)
@@ -326,8 +326,8 @@ def _best(
     check(mode in (0, 3), name, f"sparse_mode must be 0 or 3, but is {mode}")
     query_lengths, key_lengths, block_table = lengths
     layout_query, layout_key = layouts
-    keys = _Keys(name, layout_key, key, key_lengths, block_table)
-    tokens = _Tokens(name, layout_query, query, query_lengths, keys.lengths)
+    keys = Keys(name, layout_key, key, key_lengths, block_table)
+    tokens = Tokens(name, layout_query, query, query_lengths, keys.lengths)
     count = tokens.at.shape[0]
     if layout_key == "TND":
         places = key.shape[0]
