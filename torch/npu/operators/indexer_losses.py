@@ -146,7 +146,7 @@ def npu_dense_lightning_indexer_softmax_lse(
             f"a sequence must have as many keys as queries, but has {keys.shape[0]} and {query.shape[0]}",
         )
         score, _ = _chosen_scores(wide(query.detach()), wide(keys.detach()).transpose(0, 1), wide(share.detach()))
-        score = score.masked_fill(_unseen(*score.shape, score.device), HIDDEN)
+        score = score.masked_fill(_unseen(score.shape[0], score.shape[1], score.device), HIDDEN)
         top = score.amax(-1, keepdim=True)
         tops.append(top.squeeze(-1).unsqueeze(0))
         sums.append(torch.exp(score - top).sum(-1).unsqueeze(0))
