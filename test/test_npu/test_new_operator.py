@@ -22,8 +22,9 @@ import npu_told  # noqa: E402
 from npu_entries import load_entries  # noqa: E402
 
 COPIED = ("aten/src/ATen/native/npu", "simulator/ops")
-SOFT_CLIP = (
-    "npu_soft_clip",
+FACTS = "third_party/acl/ir_facts.yaml"
+SOFTER_CLIP = (
+    "npu_softer_clip",
     "--schema=(Tensor self, float limit=1.0) -> Tensor",
     "--compute=at::mul_out(y, at::tanh(x / limit), at::scalar_tensor(limit, x.options()))",
     "--reference=limit * torch.tanh(self / limit)",
@@ -38,6 +39,8 @@ class NewOperatorTest(unittest.TestCase):
         self.root = Path(folder.name)
         for name in COPIED:
             shutil.copytree(ROOT / name, self.root / name)
+        (self.root / FACTS).parent.mkdir(parents=True)
+        shutil.copyfile(ROOT / FACTS, self.root / FACTS)
 
     def run_tool(self, *arguments):
         out, err = io.StringIO(), io.StringIO()
@@ -77,41 +80,51 @@ class NewOperatorTest(unittest.TestCase):
         return (out / "GeneratedCustom.cpp").read_text()
 
     def test_own_operator_with_gradient(self):
-        changed = self.made(*SOFT_CLIP)
+        changed = self.made(*SOFTER_CLIP)
         self.assertEqual(
             set(changed),
             {
                 "aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml",
-                "simulator/ops/elementwise/soft_clip.cpp",
-                "test/test_npu/test_network_ops/test_npu_soft_clip.py",
+                "simulator/ops/elementwise/softer_clip.cpp",
+                FACTS,
+                "test/test_npu/test_network_ops/test_npu_softer_clip.py",
             },
         )
-        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
-        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
+        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_softer_clip"]
+        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_softer_clip", "npu_softer_clip_autograd"))
         kernel = self.generated()
-        issued = 'cmd.Name("SoftClip").Input(self).Input(Scalar(limit),kDouble).Output(result).Run();'
+        issued = 'cmd.Name("SofterClip").Input(self).Input(Scalar(limit),kDouble).Output(result).Run();'
         self.assertIn(issued, "".join(kernel.split()))
         self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
         self.assertIn("context->save_for_backward({result});", kernel)
-        simulator = changed["simulator/ops/elementwise/soft_clip.cpp"]
-        self.assertIn("SIM_OP(SoftClip).inputs(2).dtypes(kFloatTypes).run(soft_clip);", simulator)
+        others = {t for group in yaml.safe_load((ROOT / FACTS).read_text())["simulator_only"] for t in group["types"]}
+        listed = {t for group in yaml.safe_load(changed[FACTS])["simulator_only"] for t in group["types"]}
+        self.assertEqual(listed - others, {"SofterClip"})
+        simulator = changed["simulator/ops/elementwise/softer_clip.cpp"]
+        self.assertIn("SIM_OP(SofterClip).inputs(2).dtypes(kFloatTypes).run(softer_clip);", simulator)
         table = yaml.safe_load(changed["aten/src/ATen/native/npu/elementwise/npu_native_functions.yaml"])
-        told = npu_told.documentation(table["custom"])["npu_soft_clip"]
+        told = npu_told.documentation(table["custom"])["npu_softer_clip"]
         self.assertEqual((told["method"], set(told["args"])), (True, {"self", "limit"}))
         self.assertEqual(table["custom"][-1]["sample"], "f(4, 3), 1.0")
-        test = changed["test/test_npu/test_network_ops/test_npu_soft_clip.py"]
+        test = changed["test/test_npu/test_network_ops/test_npu_softer_clip.py"]
         for name in ("cpu_op_exec", "npu_op_exec", "assertRtolEqual", "create_common_tensor", "run_tests()"):
             self.assertIn(name, test)
         self.assertIn("output = limit * torch.tanh(input1 / limit)", test)
 
+    def test_types_share_a_line_of_the_facts(self):
+        facts = new_operator.with_type(new_operator.with_type((ROOT / FACTS).read_text(), "SofterClip"), "FirmClip")
+        listed = yaml.safe_load(facts)["simulator_only"]
+        self.assertTrue(any({"SofterClip", "FirmClip"} <= {*group["types"]} for group in listed))
+        self.assertEqual(new_operator.with_type(facts, "Abs"), facts)
+
     def test_own_operator_with_a_kernel_by_hand(self):
-        changed = self.made(*SOFT_CLIP, "--kernel")
-        kernel = changed["aten/src/ATen/native/npu/elementwise/SoftClipKernel.cpp"]
-        self.assertIn('cmd.Name("SoftClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
+        changed = self.made(*SOFTER_CLIP, "--kernel")
+        kernel = changed["aten/src/ATen/native/npu/elementwise/SofterClipKernel.cpp"]
+        self.assertIn('cmd.Name("SofterClip").Input(self).Input(Scalar(limit), kDouble).Output(result).Run();', kernel)
         self.assertIn("return {grad * (1 - (result / limit).square()), Tensor()};", kernel)
-        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_soft_clip"]
-        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_soft_clip", "npu_soft_clip_autograd"))
-        self.assertNotIn("npu_soft_clip", self.generated())
+        entry = load_entries(self.root / COPIED[0]).summary()["custom"]["npu_softer_clip"]
+        self.assertEqual((entry["kernel"], entry["autograd"]), ("npu_softer_clip", "npu_softer_clip_autograd"))
+        self.assertNotIn("npu_softer_clip", self.generated())
 
     def test_own_reduction_and_several_tensors(self):
         changed = self.made(
@@ -151,8 +164,8 @@ class NewOperatorTest(unittest.TestCase):
             self.assertIn(name, summary["ir_ops"])
 
     def test_same_again(self):
-        self.made(*SOFT_CLIP)
-        self.refused(r"npu_soft_clip exists already: elementwise/npu_native_functions.yaml:\d+", *SOFT_CLIP)
+        self.made(*SOFTER_CLIP)
+        self.refused(r"npu_softer_clip exists already: elementwise/npu_native_functions.yaml:\d+", *SOFTER_CLIP)
 
     def test_refused(self):
         schema = "--schema=(Tensor self) -> Tensor"
@@ -209,16 +222,16 @@ class NewOperatorTest(unittest.TestCase):
             return write(path, *rest)
 
         with mock.patch.object(Path, "write_text", full):
-            status, out, err = self.run_tool(*SOFT_CLIP)
+            status, out, err = self.run_tool(*SOFTER_CLIP)
         self.assertEqual((status, out), (1, ""))
         self.assertRegex(err, "nothing written: .*No space left")
         self.assertEqual(self.texts(), before)
 
     def test_dry_run(self):
         before = self.texts()
-        status, out, _ = self.run_tool(*SOFT_CLIP, "--dry-run")
+        status, out, _ = self.run_tool(*SOFTER_CLIP, "--dry-run")
         self.assertEqual(status, 0)
-        self.assertIn("+SIM_OP(SoftClip)", out)
+        self.assertIn("+SIM_OP(SofterClip)", out)
         self.assertEqual(self.texts(), before)
 
 
