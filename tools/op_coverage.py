@@ -1,7 +1,9 @@
 #!/usr/bin/env python
 """Which operators run on npu: prints the counts and writes docs/operators.md and the JSON that the porting tool reads.
 
-    python tools/op_coverage.py                     write both, print the counts
+Also writes docs/simulator.md's table of the IR operators that only the simulated device has.
+
+    python tools/op_coverage.py                     write all, print the counts
     python tools/op_coverage.py --check             write nothing; exit status 1 where the files are out of date
     python tools/op_coverage.py --json FILE         also write the JSON to FILE ("-": standard output, no counts)
     python tools/op_coverage.py --measure           first run upstream's operator database: dtypes, fallbacks
@@ -24,6 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MARKDOWN = ROOT / "docs" / "operators.md"
 JSON = ROOT / "tools" / "ms_fmk_transplt" / "transplant" / "operators.json"
+SIMULATOR = ROOT / "docs" / "simulator.md"
+FACTS = ROOT / "third_party" / "acl" / "ir_facts.yaml"
 
 LEVELS = ("native", "composite", "fallback", "missing")
 WHAT = {
@@ -299,6 +303,17 @@ def report_profile(path: str, content: dict) -> int:
     return 1 if poor else 0
 
 
+def to_manual() -> str:
+    """docs/simulator.md with the table of the IR operators that only the simulated device has."""
+    import yaml
+
+    groups = yaml.safe_load(FACTS.read_text(encoding="utf-8"))["simulator_only"]
+    rows = "".join(f"| {group['reason']} | {', '.join(group['types'])} |\n" for group in groups)
+    head, table = "| why | IR operators |\n| --- | --- |\n", re.compile(r"(?:\|.*\n)*")
+    before, after = SIMULATOR.read_text(encoding="utf-8").split(head)
+    return before + head + rows + after[table.match(after).end() :]  # type: ignore[union-attr]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Which operators run on npu; writes docs/operators.md.")
     parser.add_argument("--json", metavar="FILE", help='also write the JSON to FILE ("-": standard output)')
@@ -323,16 +338,16 @@ def main() -> int:
     content = collect(old, measured, card)
     if args.from_profile:
         return report_profile(args.from_profile, content)
+    files = {JSON: to_json(content), MARKDOWN: to_markdown(content), SIMULATOR: to_manual()}
     if args.check:
         stale = [
             path.relative_to(ROOT)
-            for path, text in ((JSON, to_json(content)), (MARKDOWN, to_markdown(content)))
+            for path, text in files.items()
             if not path.is_file() or path.read_text(encoding="utf-8") != text
         ]
         if stale:
             print(f"out of date, run python tools/op_coverage.py: {', '.join(map(str, stale))}", file=sys.stderr)
         return 1 if stale else 0
-    files = {JSON: to_json(content), MARKDOWN: to_markdown(content)}
     if args.json and args.json != "-":
         files[Path(args.json)] = files[JSON]
     for path, text in files.items():
