@@ -84,7 +84,7 @@ class TestAutoload(TestCase):
 import sys, torch
 assert torch.device("npu").type == "npu" and hasattr(torch, "npu")
 loaded = {n for n in sys.modules if n.startswith("torch.npu.")}
-needed = ("_C", "_custom_ops", "_distributed", "_lazy", "_utils")
+needed = ("_C", "_custom_ops", "_distributed", "_lazy", "_utils", "operators")
 assert loaded == {f"torch.npu.{n}" for n in needed}, loaded  # the rest later
 with open("/proc/self/maps") as maps:
     assert "libascendcl" not in maps.read()

@@ -13,7 +13,8 @@ from torch.jit import _builtins
 
 import torch
 
-from . import operators
+from .operators import OPERATORS
+from .operators import attach as attach_composed
 
 # Operators that the operator table declares whole, with their documentation; the build writes the file.
 DECLARED: dict[str, dict] = json.loads(Path(__file__).with_name("_declared_ops.json").read_text(encoding="utf-8"))
@@ -21,7 +22,7 @@ DECLARED: dict[str, dict] = json.loads(Path(__file__).with_name("_declared_ops.j
 # A function of torch each; those of METHODS are methods of torch.Tensor as well.
 FUNCTIONS = (
     *(name for name, told in DECLARED.items() if not told["method"]),
-    *operators.OPERATORS,
+    *OPERATORS,
     "_npu_dropout_inplace",
     "npu_add_rms_norm",
     "npu_anti_quant",
@@ -235,7 +236,7 @@ class _NpuOp:
 
 
 def attach() -> None:
-    operators.attach()
+    attach_composed()
     for name in FUNCTIONS:
         setattr(torch, name, _NpuOp(name))
     for name in METHODS:

@@ -51,6 +51,16 @@ def comparable(result):
     return tree_map_only(torch.Tensor, lambda t: t.view(torch.uint8) if t.dtype in floating else t, result)
 
 
+def packed(numbers):
+    """Numbers of four bits, eight in an int32, the first in the lowest bits."""
+    rows = numbers.reshape(-1, numbers.shape[-1]).tolist()
+    words = [
+        [sum((int(v) & 15) << 4 * i for i, v in enumerate(row[j : j + 8])) for j in range(0, len(row), 8)]
+        for row in rows
+    ]
+    return torch.tensor(words).to(torch.int32).view(*numbers.shape[:-1], -1)
+
+
 def described(result):
     return tree_map_only(torch.Tensor, lambda t: (tuple(t.shape), t.dtype, t.device.type), result)
 
@@ -98,6 +108,14 @@ class LlmOpsTestCase(_TestCase):
         result = compiled(*compiled_args, **compiled_kwargs)
         self.assertEqual(comparable(result), comparable(plain), msg=call.name)
         self.assertEqual(comparable(compiled_args), comparable(args), msg=f"{call.name}: what it writes")
+
+    def check_calls(self, family: str, calls: list[Call]) -> None:
+        """The calls of a family, plainly and compiled; every operator of the family has one."""
+        self.check_family(family, calls)
+        for call in calls:
+            with self.subTest(name=call.name):
+                self.check_call(call)
+                self.check_compiled(call)
 
     def check_family(self, family: str, calls: list[Call]) -> None:
         """Every operator of a family of torch.npu.operators has a call."""

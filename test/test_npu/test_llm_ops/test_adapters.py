@@ -33,11 +33,7 @@ def calls() -> list[Call]:
 
 class TestAdapters(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("adapters", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("adapters", calls())
 
     def test_refusals(self):
         args = [t.npu() if isinstance(t, torch.Tensor) else t for t in calls()[0].args]

@@ -61,11 +61,7 @@ def calls() -> list[Call]:
 
 class TestAttentionScores(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("attention_scores", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("attention_scores", calls())
 
     def test_dropout(self):
         """The mask tells what was kept, and the gradient of the first result is that of the gradient operators."""

@@ -131,11 +131,7 @@ def calls():
 
 class TestCaches(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("caches", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("caches", calls())
 
     def test_written_while_captured(self):
         """The slots are read on the device: a replay with other slots writes there."""

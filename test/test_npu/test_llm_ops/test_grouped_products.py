@@ -2,18 +2,9 @@
 
 import math
 
-from llm_ops_case import Call, LlmOpsTestCase, run_tests
+from llm_ops_case import Call, LlmOpsTestCase, packed, run_tests
 
 import torch
-
-
-def packed(numbers):
-    rows = numbers.reshape(-1, numbers.shape[-1]).tolist()
-    words = [
-        [sum((int(v) & 15) << 4 * i for i, v in enumerate(row[j : j + 8])) for j in range(0, len(row), 8)]
-        for row in rows
-    ]
-    return torch.tensor(words).to(torch.int32).view(*numbers.shape[:-1], -1)
 
 
 def runs(group_list, kind):

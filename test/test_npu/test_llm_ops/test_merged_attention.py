@@ -34,11 +34,7 @@ def calls():
 
 class TestMergedAttention(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("merged_attention", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("merged_attention", calls())
 
     def test_parts_of_inference(self):
         """The logarithms of npu_fused_infer_attention_score are what the update takes."""

@@ -57,11 +57,7 @@ def calls():
 
 class TestPositions(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("positions", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("positions", calls())
 
     def test_angles(self):
         """A rotation by real angles keeps the lengths of pairs."""

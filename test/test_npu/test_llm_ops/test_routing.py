@@ -54,11 +54,7 @@ def calls() -> list[Call]:
 
 class TestRouting(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("routing", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("routing", calls())
 
     def test_refusals(self):
         x = torch.randn(2, 8).npu()

@@ -46,11 +46,7 @@ def calls():
 
 class TestSoftmaxes(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("softmaxes", calls())
-        for call in calls():
-            with self.subTest(name=call.name):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("softmaxes", calls())
 
     def test_in_place(self):
         scores = draw(2, 5).npu()

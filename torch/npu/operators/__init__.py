@@ -303,3 +303,5 @@ class _NpuNamespace(_OpNamespace):
 def attach() -> None:
     r"""Makes ``torch.ops.npu`` the namespace that knows the operators of this package."""
     torch.ops.npu = _NpuNamespace("npu")  # type: ignore[attr-defined]
+    # The list of namespaces, in which torch.export looks for operators to keep whole.
+    torch.ops._dir.append("npu")
