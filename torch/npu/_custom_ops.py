@@ -13,8 +13,7 @@ from torch.jit import _builtins
 
 import torch
 
-from .operators import OPERATORS
-from .operators import attach as attach_composed
+from .operators import OPERATORS, attach as attach_composed
 
 # Operators that the operator table declares whole, with their documentation; the build writes the file.
 DECLARED: dict[str, dict] = json.loads(Path(__file__).with_name("_declared_ops.json").read_text(encoding="utf-8"))
