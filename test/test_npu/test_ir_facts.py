@@ -72,7 +72,7 @@ class TestIrFacts(unittest.TestCase):
         data = load()
         cls.facts = {name: Prototype(entry) for name, entry in data["facts"].items()}
         cls.own = [name for group in data["simulator_only"] for name in group["types"]]
-        cls.groups, cls.deviations = data["simulator_only"], data["deviations"]
+        cls.groups, cls.deviations, cls.graph = data["simulator_only"], data["deviations"], data["graph"]
         cls.operators = registered()
 
     def test_facts_are_well_formed(self):
@@ -126,6 +126,11 @@ class TestIrFacts(unittest.TestCase):
                 issued |= {name for name in match.groups() if name}
         self.assertGreater(len(issued), 350)
         self.assertFalse(sorted(issued - set(self.facts) - set(self.own)))
+
+    def test_graph_mode_knows_types_that_there_are(self):
+        listed = [name for names in self.graph.values() for name in names]
+        self.assertEqual(len(listed), len(set(listed)), "a type is of one kind")
+        self.assertFalse([name for name in listed if name not in self.facts and name not in self.own])
 
     def test_the_manual_lists_the_simulators_own(self):
         manual = (acl.ROOT / "docs" / "simulator.md").read_text().splitlines()

@@ -9,6 +9,7 @@ writes into OUTDIR (only files whose text changed, so that a build system sees n
     acl_loader.h, acl_loader.cpp     c10::npu::acl::NAME(...), calls through dlsym'ed pointers
     sim_api.h, sim_entry.cpp         the simulator's exported functions, each calling acl_sim::api::NAME in a guard
     acl_ir_types.h                   the IR types that no card has as they are issued here, from ir_facts.yaml
+    acl_ir_graph.h                   what graph mode may do with IR types, from ir_facts.yaml
     LIB_api.h, LIB_entry.cpp         the same for what the simulator has in a library of its own (namespace LIB_sim)
 
 --check exits with 1 if a file would change. A malformed entry is an error that names it.
@@ -321,6 +322,30 @@ def make_ir_types(types: list[str]) -> str:
     return "\n".join([*lines, "", "}  // namespace c10::npu::acl", ""])
 
 
+def make_ir_graph(groups: dict[str, list[str]]) -> str:
+    lines = [
+        NOTE.replace(TABLE.name, IR_FACTS.name) + "#pragma once",
+        "// What graph mode may do with IR types.",
+        "#include <algorithm>",
+        "#include <iterator>",
+        "#include <string_view>",
+        "",
+        "namespace c10::npu::acl {",
+        "",
+    ]
+    for name, types in groups.items():
+        members = ", ".join(f'"{t}"' for t in sorted(types))
+        lines.append(f"inline constexpr std::string_view k{name.capitalize()}[] = {{{members}}};  // sorted")
+    lines += [
+        "",
+        "template <size_t N>",
+        "bool is_among(const std::string_view (&types)[N], std::string_view type) {",
+        "  return std::binary_search(std::begin(types), std::end(types), type);",
+        "}",
+    ]
+    return "\n".join([*lines, "", "}  // namespace c10::npu::acl", ""])
+
+
 def generate() -> dict[str, str]:
     libraries, functions = read_table()
     ours = [f for f in functions if not f.own]
@@ -331,6 +356,7 @@ def generate() -> dict[str, str]:
         "sim_api.h": make_sim_api(ours),
         "sim_entry.cpp": make_sim_entry(ours),
         "acl_ir_types.h": make_ir_types(not_on_a_card()),
+        "acl_ir_graph.h": make_ir_graph(yaml.safe_load(IR_FACTS.read_text())["graph"]),
     }
     for own in sorted({f.own for f in functions} - {""}):
         of_library = [f for f in functions if f.own == own]

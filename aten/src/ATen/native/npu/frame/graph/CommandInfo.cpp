@@ -1,135 +1,19 @@
 #include <ATen/native/npu/frame/graph/CommandInfo.h>
 
+#include <acl_ir_graph.h>
 #include <c10/util/accumulate.h>
 
 #include <array>
 #include <cstdio>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace at::native::npu::graph {
 
 namespace {
 
 Kind kind_of(std::string_view ir) {
-  static const auto* const kinds = [] {
-    auto* found = new std::unordered_map<std::string_view, Kind>;
-    for (const char* type :
-         {"Add",        "Sub",        "Mul",        "RealDiv",   "Maximum",      "Minimum",     "Equal",
-          "NotEqual",   "Less",       "LessEqual",  "Greater",   "GreaterEqual", "LogicalAnd",  "LogicalOr",
-          "LogicalXor", "LogicalNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor",   "Invert",      "Select",
-          "MaskedFill", "Cast",       "Identity",   "Relu",      "ReluGrad",     "Neg",         "Abs",
-          "Sqrt",       "Floor",      "Ceil",       "Trunc",     "Sign",         "ClipByValue", "ThresholdV2"}) {
-      (*found)[type] = Kind::Exact;
-    }
-    for (const char* type : {"Exp",
-                             "Exp2",
-                             "Expm1",
-                             "Log",
-                             "Log1p",
-                             "Rsqrt",
-                             "Reciprocal",
-                             "Sin",
-                             "Cos",
-                             "Tan",
-                             "Asin",
-                             "Acos",
-                             "Atan",
-                             "Sinh",
-                             "Cosh",
-                             "Tanh",
-                             "Asinh",
-                             "Acosh",
-                             "Atanh",
-                             "Sigmoid",
-                             "Erf",
-                             "Erfc",
-                             "Erfinv",
-                             "Frac",
-                             "Sgn",
-                             "Round",
-                             "Pow",
-                             "Atan2",
-                             "FloorMod",
-                             "Mod",
-                             "FloorDiv",
-                             "TruncateDiv",
-                             "Swish",
-                             "Mish",
-                             "HardSigmoid",
-                             "HardSwish",
-                             "SiluGrad",
-                             "TanhGrad",
-                             "SigmoidGrad",
-                             "HardSwishGrad",
-                             "HardSigmoidGrad",
-                             "MishGrad",
-                             "GeluV2",
-                             "GeluGradV2",
-                             "Elu",
-                             "EluGradV2",
-                             "LeakyRelu",
-                             "LeakyReluGrad",
-                             "SoftplusV2",
-                             "SoftplusV2Grad",
-                             "HardShrink",
-                             "HardShrinkGrad",
-                             "SoftShrink",
-                             "SoftShrinkGrad",
-                             "HardtanhGrad",
-                             "ThresholdGradV2D",
-                             "AxpyV2",
-                             "Lerp",
-                             "Addcmul",
-                             "Addcdiv",
-                             "Signbit",
-                             "IsPosInf",
-                             "IsNegInf",
-                             "NanToNum",
-                             "Hypot",
-                             "Copysign",
-                             "Fmax",
-                             "Fmin",
-                             "Xlogy"}) {
-      (*found)[type] = Kind::Whole;
-    }
-    return found;
-  }();
-  const auto found = kinds->find(ir);
-  return found == kinds->end() ? Kind::Other : found->second;
-}
-
-// Of operators that are not element by element: those that write all of their outputs, and nothing else.
-bool is_pure(std::string_view ir) {
-  static const std::unordered_set<std::string_view> types{"MatMul",
-                                                          "MatMulV2",
-                                                          "BatchMatMul",
-                                                          "BatchMatMulV2",
-                                                          "GEMM",
-                                                          "Conv2D",
-                                                          "AsStrided",
-                                                          "Transpose",
-                                                          "TransData",
-                                                          "BroadcastTo",
-                                                          "ConcatD",
-                                                          "Pack",
-                                                          "Fill",
-                                                          "ZerosLike",
-                                                          "OnesLike",
-                                                          "ReduceSum",
-                                                          "ReduceMean",
-                                                          "ReduceMax",
-                                                          "ReduceMin",
-                                                          "ReduceProd",
-                                                          "SoftmaxV2",
-                                                          "SoftmaxGrad",
-                                                          "LogSoftmaxV2",
-                                                          "LogSoftmaxGrad",
-                                                          "GatherV2",
-                                                          "Conv2DBackpropInput",
-                                                          "Conv2DBackpropFilter"};
-  return types.count(ir) != 0;
+  if (c10::npu::acl::is_among(c10::npu::acl::kExact, ir)) return Kind::Exact;
+  return c10::npu::acl::is_among(c10::npu::acl::kRounded, ir) ? Kind::Whole : Kind::Other;
 }
 
 bool computes(aclDataType dtype) {
@@ -253,7 +137,7 @@ const CommandInfo& CommandInfos::get(const Prepared& prepared) {
   if (!info->attributes.empty()) info->attributes += '}';
   info->fusible = told && !strided && is_fusible(*info);
   if (info->fusible) info->elements = info->outputs[0].elements;
-  info->pure = info->fusible || (!strided && is_pure(info->ir));
+  info->pure = info->fusible || (!strided && c10::npu::acl::is_among(c10::npu::acl::kPure, info->ir));
   if (info->pure) info->fills = fills_of(*info);
   return *(infos_[&prepared] = std::move(info));
 }
