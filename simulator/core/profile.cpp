@@ -153,7 +153,10 @@ uint32_t literal_number(const char* text) {
   const uint32_t number = text_number(text);
   if (!known) {
     auto fresh = std::make_unique<const Known>(Known{text, number});
-    if (slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) fresh.release();
+    // The table keeps it until the process ends.
+    if (slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) {
+      static_cast<void>(fresh.release());
+    }
   }
   return number;
 }
