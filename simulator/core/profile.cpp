@@ -155,7 +155,7 @@ uint32_t literal_number(const char* text) {
     auto fresh = std::make_unique<const Known>(Known{text, number});
     // The table keeps it until the process ends.
     if (slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) {
-      static_cast<void>(fresh.release());
+      [[maybe_unused]] const Known* kept = fresh.release();
     }
   }
   return number;
