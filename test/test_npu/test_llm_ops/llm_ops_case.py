@@ -113,7 +113,7 @@ class LlmOpsTestCase(_TestCase):
         """The calls of a family, plainly and compiled; every operator of the family has one."""
         self.check_family(family, calls)
         for call in calls:
-            with self.subTest(name=call.name):
+            with self.subTest(name=call.name, given=call.kwargs):
                 self.check_call(call)
                 self.check_compiled(call)
 

@@ -82,11 +82,7 @@ def calls() -> list[Call]:
 
 class TestBlockLayers(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("block_layers", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("block_layers", calls())
 
     def test_factors_for_a_gradient(self):
         x = torch.randn(2, 64).half().npu().requires_grad_()

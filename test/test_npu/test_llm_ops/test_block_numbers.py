@@ -145,11 +145,7 @@ def calls() -> list[Call]:
 
 class TestBlockNumbers(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("block_numbers", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("block_numbers", calls())
 
     def test_back(self):
         """What was made small comes back, but for what exceeds the largest number of a dtype."""

@@ -145,11 +145,7 @@ def calls() -> list[Call]:
 
 class TestExpertRows(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("expert_rows", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("expert_rows", calls())
 
     def test_rows_with_scales_of_blocks(self):
         """Bytes and scales give the rows again, within half a step of the dtype."""

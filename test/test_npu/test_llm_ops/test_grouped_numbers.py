@@ -99,11 +99,7 @@ def calls() -> list[Call]:
 
 class TestGroupedNumbers(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("grouped_numbers", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("grouped_numbers", calls())
 
     def test_page(self):
         """The example of the page."""

@@ -166,11 +166,7 @@ def calls() -> list[Call]:
 
 class TestQuantisedActivations(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("quantised_activations", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("quantised_activations", calls())
 
     def test_gradient(self):
         x = torch.randn(3, 8, dtype=torch.double) * 4

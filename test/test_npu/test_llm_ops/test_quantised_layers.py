@@ -102,11 +102,7 @@ def calls() -> list[Call]:
 
 class TestQuantisedLayers(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("quantised_layers", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("quantised_layers", calls())
 
     def test_refusals(self):
         x, ops = torch.randn(2, 64).half().npu(), torch.ops.npu

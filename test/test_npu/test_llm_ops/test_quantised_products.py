@@ -160,11 +160,7 @@ def calls() -> list[Call]:
 
 class TestQuantisedProducts(LlmOpsTestCase):
     def test_calls(self):
-        self.check_family("quantised_products", calls())
-        for call in calls():
-            with self.subTest(name=call.name, given=call.kwargs):
-                self.check_call(call)
-                self.check_compiled(call)
+        self.check_calls("quantised_products", calls())
 
     def test_packed_weights(self):
         """What is packed multiplies as the numbers do: as it is, and turned."""
