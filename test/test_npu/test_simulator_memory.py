@@ -128,7 +128,7 @@ class TestMemory(unittest.TestCase):
                 barrier.wait()
                 left, whole = ctypes.c_size_t(), ctypes.c_size_t()
                 lib.check(lib.aclrtGetMemInfo(1, ctypes.byref(left), ctypes.byref(whole)))
-                print(left.value >> 20, flush=True)
+                os.write(1, b"%d\\n" % (left.value >> 20))  # a whole line at once: print may write its end apart
                 barrier.wait()
             context = multiprocessing.get_context("fork")
             barrier = context.Barrier(8)
