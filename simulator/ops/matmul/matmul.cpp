@@ -3,6 +3,7 @@
 #include "exec/compilation/choice.h"
 #include "exec/definition/aten.h"
 #include "ops/matmul/cube.h"
+#include "ops/matmul/onednn.h"
 
 #include <ATen/CPUFunctions.h>
 
@@ -37,36 +38,35 @@ bool bf16_product(const at::Tensor& y0, const at::Tensor& a, const at::Tensor& b
   return true;
 }
 
-// Note [Choices]: libtorch's product by BLAS, or by oneDNN, which takes the second operand transposed.
+// Note [Choices]: libtorch's product by BLAS, or by oneDNN.
 SIM_KERNELS(MatMulV2, "blas", "onednn");
 SIM_KERNELS(MatMul, "blas", "onednn");
 
-using Linear = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
-                          c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
-
-// y = a * b (+ bias) in fp32 by oneDNN; false where that was not chosen, or cannot be.
-bool onednn_product(OpContext& c, bool t1, bool t2) {
-  if (chosen_kernel(c).value_or(0) != 1 || !at::globalContext().userEnabledMkldnn()) return false;
-  const at::Tensor y = c.out(0), bias = widen(optional_in(c, 2));
-  const at::Tensor a = turned(cube_operand(c, c.in(0)), t1), b = turned(cube_operand(c, c.in(1)), t2);
-  const bool fits = a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && y.numel() > 0 && a.numel() > 0 &&
-                    y.dim() == 2 && (!bias.defined() || (bias.dim() == 1 && bias.scalar_type() == at::kFloat));
+// y = a * b (+ bias) in fp32 by oneDNN; false where that is not chosen, or cannot be.
+bool product_by_onednn(const OpContext& c, const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
+                       const at::Tensor& bias) {
+  const bool fits = a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && y.dim() == 2 && y.numel() > 0 &&
+                    a.size(1) > 0 && (!bias.defined() || bias.scalar_type() == at::kFloat);
   if (!fits) return false;
-  static const auto linear =
-      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Linear>();
-  if (y.scalar_type() == at::kFloat) c.place_next_allocation(0);
-  const at::Tensor result = linear.call(a, b.t(), some(bias), "none", c10::List<std::optional<at::Scalar>>(), "");
-  c.set_out(0, result.scalar_type() == y.scalar_type() ? result : result.to(y.scalar_type()));
+  const auto choice = chosen_kernel(c);
+  if (!(choice ? *choice == 1 : onednn_is_faster(y.size(0), y.size(1), a.size(1))) || !onednn_multiplies())
+    return false;
+  const bool narrow = y.scalar_type() != at::kFloat;
+  const at::Tensor sums = narrow ? at::empty(y.sizes(), a.options()) : y;
+  if (bias.defined()) sums.copy_(bias);
+  onednn_product(sums, a, b, bias.defined() ? 1 : 0);
+  if (narrow) y.copy_(sums);
   return true;
 }
 
 // inputs x1, x2, bias
 void mat_mul(OpContext& c) {
   const bool t1 = c.attrs().boolean("transpose_x1", false), t2 = c.attrs().boolean("transpose_x2", false);
-  if (onednn_product(c, t1, t2)) return;
   if (bf16_product(c.out(0), turned(c.in(0), t1), turned(c.in(1), t2), optional_in(c, 2))) return;
   const at::Tensor a = turned(cube_operand(c, c.in(0)), t1), b = turned(cube_operand(c, c.in(1)), t2);
-  product(c.out(0), a, b, widen(optional_in(c, 2)));
+  const at::Tensor bias = widen(optional_in(c, 2));
+  if (product_by_onednn(c, c.out(0), a, b, bias)) return;
+  product(c.out(0), a, b, bias);
 }
 
 void batch_mat_mul(OpContext& c) {

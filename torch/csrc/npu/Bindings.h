@@ -7,6 +7,7 @@
 namespace torch::npu {
 
 void bind_device(pybind11::module_& m);           // Device.cpp: devices, properties, generators, life cycle
+void bind_autograd(pybind11::module_& m);         // Autograd.cpp: which thread runs a backward pass
 void bind_streams(pybind11::module_& m);          // Stream.cpp: streams; events need only torch.Event
 void bind_memory(pybind11::module_& m);           // Memory.cpp: device and pinned memory
 void bind_memory_snapshot(pybind11::module_& m);  // MemorySnapshot.cpp: blocks and their history

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Adds the bindings of the NPU device layer (torch._C._npu_*) when imported.";
   auto torch_c = pybind11::module_::import("torch._C");
   torch::npu::bind_device(torch_c);
+  torch::npu::bind_autograd(torch_c);
   torch::npu::bind_streams(torch_c);
   torch::npu::bind_memory(torch_c);
   torch::npu::bind_memory_snapshot(torch_c);
