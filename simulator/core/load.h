@@ -8,7 +8,8 @@
 // takes the core from those it waits for, and a bound thread shares its core while another may be free. So on a busy
 // machine the host's thread runs larger operators itself (CompiledOp::modest), waiters sleep at once, and no thread is
 // bound. Nothing else depends on it. In particular the number of threads of a team is always the same, however busy the
-// machine is and however many streams compute, because results may depend on it.
+// machine is and however many streams compute, because results may depend on it. Element-wise operators whose results
+// cannot depend on it have one thread up to a larger size (has_one_thread in exec/running/run.cpp).
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
 

@@ -7,32 +7,15 @@ formula, but its intermediate results are not rounded to memory in between.
 from collections.abc import Sequence
 from typing import Any
 
-import torch._prims_common
-
 import torch
 from torch import Tensor
 
-_PLAIN = (torch.nn.Parameter, Tensor)
-_DTYPES = (torch.float32, torch.float64)
 
-
-def _is_dense(t: Tensor) -> bool:
-    return t.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(t)
-
-
-def _applies(operator: str, *lists: Sequence[Tensor]) -> bool:
+def _applies(operator: str, params: list[Tensor], *others: list[Tensor]) -> bool:
     """Whether every parameter and what belongs to it are plain tensors that lie in the same order of memory."""
     if torch.compiler.is_compiling() or not torch._C._npu_hasOperator(operator):
         return False
-    for of_param in zip(*lists, strict=True):
-        param = of_param[0]
-        dtype, strides, shape = param.dtype, param.stride(), param.shape
-        if type(param) not in _PLAIN or dtype not in _DTYPES or not _is_dense(param):
-            return False
-        for t in of_param[1:]:
-            if t.dtype is not dtype or t.stride() != strides or t.shape != shape or t.device != param.device:
-                return False
-    return True
+    return torch._C._npu_lieAlike(params, *others)
 
 
 def adam(

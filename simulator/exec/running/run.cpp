@@ -5,6 +5,7 @@
 #include "core/config.h"
 #include "core/environment.h"
 #include "core/fault.h"
+#include "core/load.h"
 #include "core/process.h"
 #include "core/stream.h"
 #include "core/thread_local.h"
@@ -89,6 +90,18 @@ void use_team(int threads) {
   if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(threads);
 }
 
+// On a busy machine a team waits longer for its cores than one thread takes for this many elements of all operands.
+constexpr int64_t kAlone = 1 << 20;
+
+// Whether one thread computes it. Operators that have a loop for tiny operands round each element by itself, so that it
+// does not matter to their results.
+bool has_one_thread(const CompiledOp& op) {
+  if (op.narrow) return true;
+  if (!op.def->tiny_fn || op.elements > kAlone || op.inputs.empty()) return false;
+  const auto dtype = op.inputs[0].dtype;
+  return dtype != ACL_COMPLEX64 && dtype != ACL_COMPLEX128 && dtype != ACL_COMPLEX32 && machine_is_busy();
+}
+
 // A tiny operator has one thread, whoever runs it: on a thread of the host it must not start that thread's own OpenMP
 // team, and with more threads some kernels round differently, so that results would depend on chance. For the same
 // reason any other, which the host's thread runs on a busy machine, has as many as a worker would take for it.
@@ -96,9 +109,9 @@ class TinyTeam {
  public:
   explicit TinyTeam(const CompiledOp& op) : before_(team == 0 ? omp_get_max_threads() : 0) {
     if (team > 0) {
-      if (op.narrow) use_team(1);  // set_team() comes before the next large one
+      if (has_one_thread(op)) use_team(1);  // set_team() comes before the next large one
     } else {
-      const int threads = op.narrow ? 1 : team_for(before_);
+      const int threads = has_one_thread(op) ? 1 : team_for(before_);
       if (before_ != threads) omp_set_num_threads(threads);
       if (MKL_Set_Num_Threads_Local) before_mkl_ = MKL_Set_Num_Threads_Local(threads);
     }

@@ -86,11 +86,11 @@ class Result {
   Tensor out_, computed_;
 };
 
-// Rows are shared out where a step has enough to do for that.
+// Rows are shared out where a step has enough to do for that. The body gets the first and the end.
 template <class Body>
-void over_rows(int64_t rows, int64_t hidden, const Body& body) {
+void over_rows(int64_t begin, int64_t end, int64_t hidden, const Body& body) {
   constexpr int64_t kElements = 8192;
-  at::parallel_for(0, rows, std::max<int64_t>(1, kElements / hidden), body);
+  at::parallel_for(begin, end, std::max<int64_t>(1, kElements / hidden), body);
 }
 
 Tensor flat(const Tensor& t) { return t.reshape({-1, t.size(-1)}); }
@@ -116,39 +116,54 @@ struct Operands {
   }
 };
 
+// Sequences do not depend on each other. While the weights stay in a core's cache each thread takes some of them
+// through all steps, so that nobody waits for anybody at a step's end; else all threads share each step's product.
+template <class Body>
+void over_sequences(const Operands& o, const Body& body) {
+  constexpr int64_t kCache = 1 << 20, kLeast = 4;
+  const int64_t most = o.steps.most(), threads = at::get_num_threads();
+  if (threads == 1 || most < kLeast * threads || static_cast<int64_t>(o.w_hh.nbytes()) > kCache) {
+    body(0, most);
+  } else {
+    at::parallel_for(0, most, (most + threads - 1) / threads, body);
+  }
+}
+
 template <class T>
 void run_steps(const Operands& o, const Tensor& gates, const Tensor& bias, const Tensor& h, const Tensor& c,
                const Tensor& saved, const Tensor& cells, const Tensor& y) {
   const int64_t n = o.hidden, width = o.gates;
-  const Tensor from_hidden = o.cell == Cell::Gru ? at::empty({o.steps.most(), width}, h.options()) : Tensor();
+  const bool gru = o.cell == Cell::Gru, lstm = o.cell == Cell::Lstm;
+  const Tensor from_hidden = gru ? at::empty({o.steps.most(), width}, h.options()) : Tensor();
   const T* const w = o.w_hh.const_data_ptr<T>();
   T* const state = h.mutable_data_ptr<T>();
   T* const out = y.mutable_data_ptr<T>();
   T* const sums = gates.mutable_data_ptr<T>();
-  for (int64_t k = 0; k < o.steps.count(); ++k) {
-    const int64_t rows = o.steps.rows(k), first = o.steps.first(k);
-    if (o.cell == Cell::Gru) {
-      T* const parts = from_hidden.mutable_data_ptr<T>();
-      const T* const added = bias.const_data_ptr<T>();
-      T* const kept = saved.mutable_data_ptr<T>();
-      gemm_nt(rows, width, n, state, n, w, n, T(0), parts, width);
-      over_rows(rows, n, [&](int64_t a, int64_t b) {
+  T* const parts = gru ? from_hidden.mutable_data_ptr<T>() : nullptr;
+  T* const kept = gru ? saved.mutable_data_ptr<T>() : nullptr;
+  T* const cell = lstm ? c.mutable_data_ptr<T>() : nullptr;
+  T* const all_cells = lstm ? cells.mutable_data_ptr<T>() : nullptr;
+  const T* const added = gru ? bias.const_data_ptr<T>() : nullptr;
+  over_sequences(o, [&](int64_t from, int64_t to) {
+    for (int64_t k = 0; k < o.steps.count(); ++k) {
+      const int64_t first = o.steps.first(k), rows = std::min(to, o.steps.rows(k)) - from;
+      if (rows <= 0) continue;
+      // A GRU's parts of the state are summed apart from those of the input.
+      T* const product = gru ? parts + from * width : sums + (first + from) * width;
+      gemm_nt(rows, width, n, state + from * n, n, w, n, T(gru ? 0 : 1), product, width);
+      over_rows(from, from + rows, n, [&](int64_t a, int64_t b) {
         const int64_t at = first + a;
-        gru_rows(b - a, n, sums + at * width, parts + a * width, added, state + a * n, kept + at * 4 * n, out + at * n);
+        if (gru) {
+          gru_rows(b - a, n, sums + at * width, parts + a * width, added, state + a * n, kept + at * 4 * n,
+                   out + at * n);
+        } else if (lstm) {
+          lstm_rows(b - a, n, sums + at * width, state + a * n, cell + a * n, all_cells + at * n, out + at * n);
+        } else {
+          rnn_rows(b - a, n, o.cell == Cell::Relu, state + a * n, out + at * n);
+        }
       });
-      continue;
     }
-    gemm_nt(rows, width, n, state, n, w, n, T(1), sums + first * width, width);
-    over_rows(rows, n, [&](int64_t a, int64_t b) {
-      const int64_t at = first + a;
-      if (o.cell == Cell::Lstm) {
-        lstm_rows(b - a, n, sums + at * width, state + a * n, c.mutable_data_ptr<T>() + a * n,
-                  cells.mutable_data_ptr<T>() + at * n, out + at * n);
-      } else {
-        rnn_rows(b - a, n, o.cell == Cell::Relu, state + a * n, out + at * n);
-      }
-    });
-  }
+  });
 }
 
 // as Operands, b_ih, b_hh -> y, the last h, the last c (of an LSTM), gates and cells for the gradient
@@ -199,30 +214,37 @@ void run_back(const Operands& o, const Tensor& y, const Tensor& saved, const Ten
               const Tensor& c_before, const Tensor& dy, const Tensor& dh, const Tensor& dc, const Tensor& dinput,
               const Tensor& dhidden) {
   const int64_t n = o.hidden, width = o.gates;
+  const bool gru = o.cell == Cell::Gru, lstm = o.cell == Cell::Lstm;
   const T* const w = o.w_hh.const_data_ptr<T>();
   const T* const outer = dy.const_data_ptr<T>();
+  const T* const kept = gru || lstm ? saved.const_data_ptr<T>() : nullptr;
+  const T* const states = gru ? before.const_data_ptr<T>() : nullptr;
+  T* const by_cell = lstm ? dc.mutable_data_ptr<T>() : nullptr;
+  T* const by_input = dinput.mutable_data_ptr<T>();
   T* const by_state = dh.mutable_data_ptr<T>();
   T* const by_gates = dhidden.mutable_data_ptr<T>();
-  for (int64_t k = o.steps.count() - 1; k >= 0; --k) {
-    const int64_t rows = o.steps.rows(k), first = o.steps.first(k);
-    over_rows(rows, n, [&](int64_t a, int64_t b) {
-      const int64_t at = first + a;
-      if (o.cell == Cell::Lstm) {
-        lstm_grad_rows(b - a, n, saved.const_data_ptr<T>() + at * width, cells.const_data_ptr<T>() + at * n,
-                       c_before.const_data_ptr<T>() + at * n, outer + at * n, by_state + a * n,
-                       dc.mutable_data_ptr<T>() + a * n, by_gates + at * width);
-      } else if (o.cell == Cell::Gru) {
-        gru_grad_rows(b - a, n, saved.const_data_ptr<T>() + at * 4 * n, before.const_data_ptr<T>() + at * n,
-                      outer + at * n, by_state + a * n, dinput.mutable_data_ptr<T>() + at * width,
-                      by_gates + at * width);
-      } else {
-        rnn_grad_rows(b - a, n, o.cell == Cell::Relu, y.const_data_ptr<T>() + at * n, outer + at * n, by_state + a * n,
-                      by_gates + at * width);
-      }
-    });
-    // A GRU's state has a way around the gates, too.
-    gemm_nn(rows, n, width, by_gates + first * width, width, w, n, o.cell == Cell::Gru ? T(1) : T(0), by_state, n);
-  }
+  over_sequences(o, [&](int64_t from, int64_t to) {
+    for (int64_t k = o.steps.count() - 1; k >= 0; --k) {
+      const int64_t first = o.steps.first(k), rows = std::min(to, o.steps.rows(k)) - from;
+      if (rows <= 0) continue;
+      over_rows(from, from + rows, n, [&](int64_t a, int64_t b) {
+        const int64_t at = first + a;
+        if (lstm) {
+          lstm_grad_rows(b - a, n, kept + at * width, cells.const_data_ptr<T>() + at * n,
+                         c_before.const_data_ptr<T>() + at * n, outer + at * n, by_state + a * n, by_cell + a * n,
+                         by_gates + at * width);
+        } else if (gru) {
+          gru_grad_rows(b - a, n, kept + at * 4 * n, states + at * n, outer + at * n, by_state + a * n,
+                        by_input + at * width, by_gates + at * width);
+        } else {
+          rnn_grad_rows(b - a, n, o.cell == Cell::Relu, y.const_data_ptr<T>() + at * n, outer + at * n,
+                        by_state + a * n, by_gates + at * width);
+        }
+      });
+      // A GRU's state has a way around the gates, too.
+      gemm_nn(rows, n, width, by_gates + (first + from) * width, width, w, n, T(gru ? 1 : 0), by_state + from * n, n);
+    }
+  });
 }
 
 // as Operands, y, gates and cells as they were kept, dy, dh, dc (each absent where there is none)

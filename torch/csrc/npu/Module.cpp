@@ -21,5 +21,6 @@ PYBIND11_MODULE(_C, m) {
   torch::npu::bind_profiling(torch_c);
   torch::npu::bind_operator_lines(torch_c);
   torch::npu::bind_graph_mode(torch_c);
+  torch::npu::bind_optimizer(torch_c);
   torch::npu::register_profiler_stubs();
 }
