@@ -25,25 +25,29 @@ namespace {
 
 constexpr uint64_t kRound = uint64_t{1} << 20;  // bytes of a slice in one round between hosts
 
-// What of this rank's input goes into the post, if the others' does, too.
-uint64_t payload_bytes(const Operation& operation) {
+// Whether each rank gives a piece to each rank. Its own does not travel.
+bool in_pieces(Kind kind) { return kind == Kind::ReduceScatter || kind == Kind::Scatter || kind == Kind::AlltoAll; }
+
+// Whether what the ranks give goes into their posts, the same on all ranks.
+bool fits_into_posts(const Operation& operation) {
   const uint64_t ranks = operation.comm->size(), bytes = operation.count * operation.element();
+  if (!operation.comm->remote_ranks().empty()) return false;
   switch (operation.kind) {
     case Kind::AllReduce:
     case Kind::Reduce:
       // One rank adds all of what is in the posts, but a slice of what is not: more ranks, sooner.
-      return ranks * bytes <= 2 * kPayload ? bytes : UINT64_MAX;
+      return ranks * bytes <= 2 * kPayloadOfAll;
     case Kind::AllGather:
-    case Kind::Broadcast:
-      return bytes;
+      return bytes <= kPayloadOfAll;
     case Kind::ReduceScatter:
-    case Kind::Scatter:
     case Kind::AlltoAll:
-      return bytes * ranks;
-    case Kind::Barrier:
-      return 0;
+      return bytes * (ranks - 1) <= kPayloadOfAll;
+    case Kind::Broadcast:
+      return bytes <= kPayload;
+    case Kind::Scatter:
+      return bytes * (ranks - 1) <= kPayload;
     default:
-      return UINT64_MAX;  // not the same on all ranks
+      return operation.kind == Kind::Barrier;
   }
 }
 
@@ -55,12 +59,11 @@ class Collective {
         n_(comm_.size()),
         me_(comm_.rank()),
         element_(operation.element()),
-        small_(comm_.remote_ranks().empty() && payload_bytes(operation) <= kPayload) {}
+        small_(fits_into_posts(operation)) {}
 
   bool begin() {
-    if (!small_) return false;
     if (!operation_.posted) post();
-    return comm_.others_have_arrived();
+    return small_ && comm_.others_have_arrived();
   }
 
   void run() {
@@ -115,16 +118,42 @@ class Collective {
     mine.failed = 0;
     std::strncpy(mine.note, operation_.note.c_str(), kNote - 1);
     mine.note[kNote - 1] = '\0';
-    if (small_ && operation_.send.bytes > 0)
-      std::memcpy(slot.payloads[parity()], operation_.send.data, operation_.send.bytes);
     if (operation_.kind == Kind::AlltoAllV) {
       std::copy(operation_.send_bytes.begin(), operation_.send_bytes.end(), slot.counts(parity(), n_));
       std::copy(operation_.send_at.begin(), operation_.send_at.end(), slot.displacements(parity(), n_));
     }
-    if (small_) slot.left.store(operation_.number, std::memory_order_release);
+    slot.filled[parity()].store(0, std::memory_order_relaxed);
+    operation_.posted = true;
+    if (!small_) return arrive(slot);
+    const uint64_t bytes = payload_bytes();
+    put_payload(slot, 0, std::min<uint64_t>(bytes, kChunk));
+    arrive(slot);
+    for (uint64_t at = kChunk; at < bytes; at += kChunk) {
+      put_payload(slot, at, std::min<uint64_t>(bytes, at + kChunk));
+      slot.ring();
+    }
+    slot.left.store(operation_.number, std::memory_order_release);
+  }
+
+  void arrive(Slot& slot) const {
     slot.arrived.store(operation_.number, std::memory_order_release);
     slot.ring();
-    operation_.posted = true;
+  }
+
+  uint64_t payload_bytes() const {
+    const uint64_t own = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
+    return operation_.send.bytes == 0 ? 0 : operation_.send.bytes - own;
+  }
+
+  // Writes bytes [begin, end) of the payload: the input, without this rank's own piece if it has pieces.
+  void put_payload(Slot& slot, uint64_t begin, uint64_t end) const {
+    char* to = slot.payloads[parity()];
+    const char* from = operation_.send.data;
+    const uint64_t piece = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
+    const uint64_t hole = piece ? std::clamp(me_ * piece, begin, end) : end;
+    if (begin < hole) std::memcpy(to + begin, from + begin, hole - begin);
+    if (hole < end) std::memcpy(to + hole, from + hole + piece, end - hole);
+    slot.filled[parity()].store(end, std::memory_order_release);
   }
 
   void meet() {
@@ -165,9 +194,15 @@ class Collective {
 
   // ---- where data lies
 
-  const char* input_of(uint32_t rank) {
-    if (small_) return comm_.peer(rank).slot->payloads[parity()];
-    return rank == me_ ? operation_.send.data : comm_.peer(rank).base + post_of(rank).send_offset;
+  // What a rank gives, from byte `at` on.
+  const char* input_of(uint32_t rank, uint64_t at = 0) {
+    if (rank == me_) return operation_.send.data + at;
+    if (!small_) return comm_.peer(rank).base + post_of(rank).send_offset + at;
+    return comm_.peer(rank).slot->payloads[parity()] + place_in_payload(rank, at);
+  }
+  uint64_t place_in_payload(uint32_t rank, uint64_t at) const {
+    const uint64_t piece = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
+    return at > rank * piece ? at - piece : at;
   }
   char* output_of(uint32_t rank) {
     return rank == me_ ? operation_.recv.data : comm_.peer(rank).base + post_of(rank).recv_offset;
@@ -180,7 +215,7 @@ class Collective {
     std::vector<const void*> in(n_);
     for (uint32_t rank = 0; rank < n_; ++rank) {
       const auto remote = came.find(rank);
-      in[rank] = remote != came.end() ? remote->second : input_of(rank) + at * element_;
+      in[rank] = remote != came.end() ? remote->second : input_of(rank, at * element_);
     }
     std::vector<void*> out(outputs.begin(), outputs.end());
     reduce(operation_.type, operation_.op, in.data(), n_, out.data(), out.size(), count);
@@ -192,34 +227,60 @@ class Collective {
 
   // ---- small: everything is in the posts
 
+  // Waits until bytes [at, at + bytes) of a rank's input are in its post.
+  void expect(uint32_t rank, uint64_t at, uint64_t bytes) {
+    if (rank == me_) return;
+    const uint64_t end = place_in_payload(rank, at) + bytes;
+    const auto& filled = comm_.peer(rank).slot->filled[parity()];
+    comm_.wait(comm_.peer(rank), operation_.task, operation_.deadline, operation_,
+               [&] { return filled.load(std::memory_order_acquire) >= end; });
+  }
+
+  // Copies from a rank's input as it comes.
+  void take(char* to, uint32_t rank, uint64_t at, uint64_t bytes) {
+    for (uint64_t done = 0; done < bytes; done += kChunk) {
+      const uint64_t part = std::min<uint64_t>(kChunk, bytes - done);
+      expect(rank, at + done, part);
+      copy(to + done, input_of(rank, at + done), part);
+    }
+  }
+
+  void reduce_small(uint64_t at, uint64_t count) {
+    for (uint32_t rank = 0; rank < n_; ++rank) expect(rank, at * element_, count * element_);
+    reduce_slice(at, count, {}, {operation_.recv.data});
+  }
+
   void run_small() {
     const uint64_t bytes = operation_.count * element_;
     char* out = operation_.recv.data;
     switch (operation_.kind) {
       case Kind::AllReduce:
-        reduce_slice(0, operation_.count, {}, {out});
-        break;
+        return reduce_small(0, operation_.count);
       case Kind::Reduce:
-        if (me_ == operation_.root) reduce_slice(0, operation_.count, {}, {out});
-        break;
+        if (me_ == operation_.root) reduce_small(0, operation_.count);
+        return;
       case Kind::ReduceScatter:
-        reduce_slice(me_ * operation_.count, operation_.count, {}, {out});
-        break;
+        return reduce_small(me_ * operation_.count, operation_.count);
       case Kind::AllGather:
-        for (uint32_t rank = 0; rank < n_; ++rank) copy(out + rank * bytes, input_of(rank), bytes);
-        break;
+        for (uint32_t i = 0; i < n_; ++i) take_from_next(i, 0, bytes);
+        return;
       case Kind::AlltoAll:
-        for (uint32_t rank = 0; rank < n_; ++rank) copy(out + rank * bytes, input_of(rank) + me_ * bytes, bytes);
-        break;
+        for (uint32_t i = 0; i < n_; ++i) take_from_next(i, me_ * bytes, bytes);
+        return;
       case Kind::Broadcast:
-        if (me_ != operation_.root) copy(out, input_of(operation_.root), bytes);
-        break;
+        if (me_ != operation_.root) take(out, operation_.root, 0, bytes);
+        return;
       case Kind::Scatter:
-        copy(out, input_of(operation_.root) + me_ * bytes, bytes);
-        break;
+        return take(out, operation_.root, me_ * bytes, bytes);
       default:
-        break;
+        return;
     }
+  }
+
+  // Its own first, then each begins at another rank: the others' come meanwhile.
+  void take_from_next(uint32_t i, uint64_t at, uint64_t bytes) {
+    const uint32_t rank = (me_ + i) % n_;
+    take(operation_.recv.data + rank * bytes, rank, at, bytes);
   }
 
   // ---- large, or between hosts
@@ -365,7 +426,7 @@ class Collective {
     if (comm_.remote_ranks().empty()) {
       // Each carries one slice to everyone, so that the root's core works, too.
       const auto [begin, end] = slice_of(me_, operation_.count);
-      const char* from = input_of(root) + begin * element_;
+      const char* from = input_of(root, begin * element_);
       for (uint32_t i = 0; i < n_; ++i) {
         const uint32_t rank = (me_ + i) % n_;
         if (rank != root) copy(output_of(rank) + begin * element_, from, (end - begin) * element_);
@@ -391,7 +452,7 @@ class Collective {
       for (const uint32_t rank : comm_.remote_ranks()) exchange.send(rank, operation_.send.data + rank * bytes, bytes);
     }
     if (comm_.peer(root).local) {
-      copy(operation_.recv.data, input_of(root) + me_ * bytes, bytes);
+      copy(operation_.recv.data, input_of(root, me_ * bytes), bytes);
     } else {
       exchange.receive(root, operation_.recv.data, bytes);
     }
@@ -424,7 +485,7 @@ class Collective {
       const uint64_t bytes = even ? operation_.count * element_ : slot.counts(parity(), n_)[me_];
       const uint64_t at = even ? me_ * bytes : slot.displacements(parity(), n_)[me_];
       check_piece(rank, bytes);
-      if (bytes > 0) copy(operation_.recv.data + operation_.recv_at[rank], input_of(rank) + at, bytes);
+      if (bytes > 0) copy(operation_.recv.data + operation_.recv_at[rank], input_of(rank, at), bytes);
     }
   }
 

@@ -6,9 +6,10 @@
 // posts what it is about to do under its number (Post, in the place of the number's parity), then raises `arrived`, and
 // waits until all have arrived: so each sees what each does before anybody touches data, and a mismatch is found on all
 // ranks. As nobody passes operation k + 1 before all have arrived there, nobody can still look at the post of k when k
-// + 2 is posted. What is small travels in the post itself, and needs no more; if the stream is idle the thread that
-// calls posts it, and where the others' posts are there finishes it: no other thread has to wake. Otherwise ranks read
-// and write each other's device memory, and wait until all have raised `left` before their stream goes on. A change is
+// + 2 is posted. What is small travels in the post itself, and needs no more: `filled` says how much of it is there, so
+// that others wake up and take the first of it while the rest is written. If the stream is idle the thread that calls
+// posts it, and where the others' posts are there finishes it: no other thread has to wake. Otherwise ranks read and
+// write each other's device memory, and wait until all have raised `left` before their stream goes on. A change is
 // followed by ring(): whoever waits sleeps on `bell`.
 
 #include <hccl/hccl_types.h>
@@ -19,8 +20,11 @@
 
 namespace hccl_sim {
 
-// Bytes that travel in the post. Copying them there takes less than the second meeting that it saves.
-constexpr size_t kPayload = 524288;
+// Room for what travels in a post, and how much of it ranks use that all give something: copying that there takes less
+// than the second meeting that it saves. Where one rank alone gives, the others take at the same time.
+constexpr size_t kPayload = size_t{1} << 20;
+constexpr size_t kPayloadOfAll = kPayload / 2;
+constexpr size_t kChunk = 65536;  // bytes that are written before others hear of them
 constexpr size_t kNote = 512;     // bytes of the text that describes an operation for errors
 constexpr size_t kLetter = 4096;  // bytes of a message that need not wait for its receiver
 
@@ -71,6 +75,7 @@ struct Slot {
   std::atomic<uint32_t> failed;
   char reason[2048];
   alignas(64) Post posts[2];
+  std::atomic<uint64_t> filled[2];  // bytes of each payload that are there
   alignas(64) char payloads[2][kPayload];
 
   // Behind it, for n ranks: counts and displacements of both posts in bytes, the letters to each rank, and how many

@@ -19,6 +19,15 @@ extern "C" const char* aclrtGetSocName() { return "Ascend_fake"; }
 extern "C" int aclInit(const char*) { return 507899; }
 """
 
+ASK_FOR_A_GROUP = """
+import tempfile, torch
+store = "file://" + tempfile.mktemp()
+try:
+    torch.distributed.init_process_group("hccl", init_method=store, rank=0, world_size=1)
+except RuntimeError as error:
+    print(error)
+"""
+
 ASK = """
 import torch
 try:
@@ -30,10 +39,10 @@ except RuntimeError as error:
 
 
 class TestLibraryChoice(unittest.TestCase):
-    def ask(self, **env):
+    def ask(self, question=ASK, **env):
         variables = {k: v for k, v in os.environ.items() if not k.startswith("ASCEND_")}
         result = subprocess.run(
-            [sys.executable, "-c", ASK],
+            [sys.executable, "-c", question],
             env={**variables, **env},
             capture_output=True,
             text=True,
@@ -64,6 +73,12 @@ class TestLibraryChoice(unittest.TestCase):
 
     def test_without_cann_the_simulator_is_used_silently(self):
         self.assertEqual(self.ask(), ("simulator\n", ""))
+
+    def test_a_cann_without_hccl_is_named_by_the_first_group(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stdout, _ = self.ask(ASK_FOR_A_GROUP, ASCEND_SIMULATOR="off", ASCEND_HOME_PATH=self.fake_cann(folder))
+        for part in ("libhccl.so", "set_env.sh", folder, "install"):
+            self.assertIn(part, stdout)
 
     def test_by_hand(self):
         self.assertEqual(self.ask(ASCEND_SIMULATOR="on", ASCEND_HOME_PATH="/does/not/exist"), ("simulator\n", ""))

@@ -1,5 +1,8 @@
 """The `hccl` back end of torch.distributed: its registration, and the names that scripts look for."""
 
+import re
+import socket
+
 import torch.distributed
 
 import torch
@@ -23,6 +26,30 @@ def _create(common, options):
     options.group_name = common.group_id
     options.global_ranks_in_group = common.global_ranks_in_group or list(range(common.group_size))
     return kind(common.store, common.group_rank, common.group_size, options)
+
+
+def explain(error: Exception) -> Exception:
+    """The error of a rank that did not find the group's store, with its causes and what to do, as the FAQ names them."""
+    text = str(error)
+    found = re.search(r"timed out after \d+ms while trying to connect to \((.*), (\d+)\)", text)
+    if not found:
+        return error
+    host, port = found.groups()
+    try:
+        socket.getaddrinfo(host, int(port))
+    except socket.gaierror:
+        why = (
+            f"host not found. '{host}' is neither an address nor a name that this host knows. MASTER_ADDR (--addr, "
+            "init_method) is this server's own address where one server trains, and on every one of several servers "
+            "that of the server of rank 0"
+        )
+    else:
+        why = (
+            f"connect() timed out. Nobody answers at {host}, port {port}: rank 0 does not run there (is MASTER_ADDR, "
+            "--addr or init_method that of its server?), or a firewall blocks the port: open it, or choose another "
+            "with MASTER_PORT"
+        )
+    return type(error)(f"{why}\n{text}")
 
 
 def register() -> None:

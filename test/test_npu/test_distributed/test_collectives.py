@@ -140,6 +140,43 @@ def copies(rank, size):
     dist.barrier()
 
 
+def borders(rank, size):
+    """What travels in a post, in how many parts, and what lies too large for it: elements around each border."""
+    for border in (16_384, 131_072, 262_144):
+        for n in (border - 1, border, border + 3):
+            mine = values(rank, (n,), torch.float32)
+            for root in range(size):
+                x = mine.npu()
+                dist.broadcast(x, root)
+                same(x, values(root, (n,), torch.float32), f"broadcast {n}")
+                x = mine.npu()
+                dist.reduce(x, root)
+                if rank == root:
+                    same(x, expected_sum(size, (n,), torch.float32), f"reduce {n}")
+                pieces = [values(piece, (n,), torch.float32, seed=root).npu() for piece in range(size)]
+                x = torch.empty(n, device="npu")
+                dist.scatter(x, pieces if rank == root else None, root)
+                same(x, values(rank, (n,), torch.float32, seed=root), f"scatter {n}")
+            x = mine.npu()
+            dist.all_reduce(x)
+            same(x, expected_sum(size, (n,), torch.float32), f"all_reduce {n}")
+            whole = torch.empty(size * n, device="npu")
+            dist.all_gather_into_tensor(whole, mine.npu())
+            same(whole, torch.cat([values(r, (n,), torch.float32) for r in range(size)]), f"all_gather {n}")
+            pieces = torch.cat([values(rank, (n,), torch.float32, seed=piece) for piece in range(size)])
+            dist.all_to_all_single(whole, pieces.npu())
+            same(whole, torch.cat([values(r, (n,), torch.float32, seed=rank) for r in range(size)]), f"all_to_all {n}")
+            x = torch.empty(n, device="npu")
+            dist.reduce_scatter_tensor(x, pieces.npu())
+            same(x, expected_sum(size, (n,), torch.float32, seed=rank), f"reduce_scatter {n}")
+    # Posted by the thread that calls and taken by it, one behind the other: nobody overtakes what is being written.
+    for step in range(60):
+        root = step % size
+        x = torch.full((200_000 + step,), float(step if rank == root else -1), device="npu")
+        dist.broadcast(x, root)
+        assert x.eq(step).all().item(), (step, x)
+
+
 def uneven(rank, size):
     lengths = [3 * r + 1 for r in range(size)]
     outputs = [torch.empty(n, device="npu") for n in lengths]
@@ -366,6 +403,10 @@ class TestCollectives(unittest.TestCase):
 
     def test_copies(self):
         ranks.run(__file__, "copies", 3)
+
+    def test_borders(self):
+        for size in (2, 3):
+            ranks.run(__file__, "borders", size)
 
     def test_uneven(self):
         ranks.run(__file__, "uneven", 3)

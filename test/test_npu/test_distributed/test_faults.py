@@ -11,6 +11,7 @@ import unittest
 
 import ranks
 import torch.distributed as dist
+from test_collectives import free_port
 
 import torch
 
@@ -142,6 +143,8 @@ def wrong_use(rank, size):
         (lambda: dist.all_to_all_single(torch.ones(3, device="npu"), torch.ones(3, device="npu")), ("divisible",)),
         (lambda: dist.recv(torch.ones(3, device="npu")), ("any source",)),
         (lambda: dist.all_reduce(torch.ones(1, device="npu", dtype=torch.bool), dist.ReduceOp.AVG), ("AVG", "bool")),
+        (lambda: dist.broadcast(torch.ones(3, device="npu"), size), ("out of range",)),
+        (lambda: dist.send(torch.ones(3, device="npu"), size), ("out of range",)),
     ):
         told(call, *words)
     dist.all_reduce(torch.ones(3, device="npu"))
@@ -152,6 +155,38 @@ def wrong_use(rank, size):
 def one_device(rank, size):
     torch.npu.set_device(0)
     told(lambda: dist.all_reduce(torch.ones(3, device="npu")), "same device", "ASCEND_SIM_DEVICE_COUNT")
+
+
+def alone(rank, size):
+    """Rank 1 never makes the communicator."""
+    if rank == 1:
+        time.sleep(6)
+        return
+    began = time.monotonic()
+    told(lambda: dist.all_reduce(torch.ones(3, device="npu")), "within 1 s (HCCL_CONNECT_TIMEOUT)", "missing: 1", "firewall")
+    assert time.monotonic() - began < 5
+
+
+def waits_inside(rank, size):
+    """The library's own time-out, shorter than the group's."""
+    x = torch.ones(10, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    if rank == 1:
+        time.sleep(6)
+        os._exit(0)
+    told(lambda: dist.all_reduce(x), "within 1 s (HCCL_EXEC_TIMEOUT)", "rank 1", "has not come", "ALLREDUCE", "float32[10]")
+
+
+def finds_nobody(rank, size, port):
+    from datetime import timedelta
+
+    for host, words in (
+        ("no-such-host.invalid", ("host not found.", "MASTER_ADDR", "rank 0")),
+        ("127.0.0.1", ("connect() timed out.", "firewall", "MASTER_PORT", port)),
+    ):
+        where = {"init_method": f"tcp://{host}:{port}", "rank": 1, "world_size": 2, "timeout": timedelta(seconds=1)}
+        told(lambda where=where: dist.init_process_group("hccl", **where), *words)
 
 
 def whitelist(rank, size, path):
@@ -220,6 +255,15 @@ class TestFaults(unittest.TestCase):
 
     def test_one_device_for_two_ranks(self):
         ranks.run(__file__, "one_device", 2)
+
+    def test_store_is_not_found(self):
+        ranks.run(__file__, "finds_nobody", 1, free_port(), group=False)
+
+    def test_connect_timeout(self):
+        ranks.run(__file__, "alone", 2, env={"HCCL_CONNECT_TIMEOUT": "1"})
+
+    def test_exec_timeout(self):
+        ranks.run(__file__, "waits_inside", 2, env={"HCCL_EXEC_TIMEOUT": "1"})
 
     def test_whitelist(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
