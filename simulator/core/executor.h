@@ -38,9 +38,13 @@ void share_cores(int processes);
 // Raw bytes of device memory (alias addresses) pass by the operators: what is stored there in another layout than the
 // host's is put right. before_raw_write is for a range that will be overwritten as a whole.
 void copy_from_device(Device& device, void* to, const void* from, size_t bytes);
+// From one device's memory to another's, or within one: what is stored in a layout of the device's stays so.
+void copy_between_devices(Device& target, void* to, Device& source, const void* from, size_t bytes);
 void before_raw_write(Device& device, void* alias, size_t bytes);
 // Puts a range right in place, for readers that know nothing of stored layouts.
 void before_raw_read(Device& device, void* alias, size_t bytes);
+// The order in which a range's elements lie: LayoutMap::order.
+uint64_t stored_order(Device& device, const void* alias, size_t bytes);
 
 // Copies bytes between any two readable places, with the calling thread's team if they are many.
 void copy_bytes(void* to, const void* from, size_t bytes);

@@ -471,7 +471,9 @@ void Stream::sleep() {
 
 void copy_now(void* to, const void* from, size_t bytes) {
   Device* source = device_of_alias(from);
-  if (Device* target = device_of_alias(to)) before_raw_write(*target, to, bytes);
+  Device* target = device_of_alias(to);
+  if (source && target) return copy_between_devices(*target, to, *source, from, bytes);
+  if (target) before_raw_write(*target, to, bytes);
   if (source) {
     copy_from_device(*source, to, from, bytes);
   } else {

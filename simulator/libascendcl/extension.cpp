@@ -85,6 +85,13 @@ aclError aclsimPrepareMemory(void* pointer, size_t size, aclsimAccess access) {
   return ACL_SUCCESS;
 }
 
+aclError aclsimGetOrder(const void* pointer, size_t size, uint64_t* order) {
+  if (!order) throw Error(ACL_ERROR_INVALID_PARAM, "order is null");
+  Device& on = owner_of(pointer, size);
+  *order = stored_order(on, on.alias(pointer), size);
+  return ACL_SUCCESS;
+}
+
 void aclsimReport(aclError code, const char* reason) { fail(code, reason ? reason : ""); }
 
 }  // namespace acl_sim::api

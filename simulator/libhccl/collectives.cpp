@@ -70,6 +70,7 @@ class Collective {
     if (!operation_.posted) post();
     meet();
     compare();
+    agree_on_layout();
     if (small_) {
       run_small();
       return;
@@ -102,8 +103,38 @@ class Collective {
       throw Error(HCCL_E_MEMORY, "memory of the operation was freed before it ran");
   }
 
-  void post() {
+  bool reduces_in_place() const {
+    return operation_.kind == Kind::AllReduce && operation_.send.pointer == operation_.recv.pointer;
+  }
+
+  // 0 if the memory is, or has been put, in the host's order.
+  uint64_t prepare_layout() const {
+    uint64_t layout = 0;
+    if (reduces_in_place() && operation_.send.bytes > 0 && !small_ && comm_.remote_ranks().empty()) {
+      if (aclsimGetOrder(operation_.send.pointer, operation_.send.bytes, &layout) != ACL_SUCCESS) layout = 0;
+      if (layout != 0 && layout != UINT64_MAX) return layout;
+    }
     prepare_memory();
+    return 0;
+  }
+
+  void agree_on_layout() {
+    const uint64_t mine = post_of(me_).layout;
+    bool same = true;
+    for (uint32_t rank = 0; rank < n_; ++rank) same = same && post_of(rank).layout == mine;
+    if (same) return;
+    if (mine != 0) prepare_memory();
+    comm_.own_slot().plain.store(operation_.number, std::memory_order_release);
+    comm_.own_slot().ring();
+    for (const uint32_t rank : comm_.local_ranks()) {
+      Slot& slot = *comm_.peer(rank).slot;
+      comm_.wait(comm_.peer(rank), operation_.task, operation_.deadline, operation_,
+                 [&] { return slot.plain.load(std::memory_order_acquire) >= operation_.number; });
+    }
+  }
+
+  void post() {
+    const uint64_t layout = prepare_layout();
     operation_.number = comm_.next_number();
     Slot& slot = comm_.own_slot();
     Post& mine = slot.posts[parity()];
@@ -115,6 +146,7 @@ class Collective {
     mine.count = operation_.count;
     mine.send_offset = operation_.send.offset;
     mine.recv_offset = operation_.recv.offset;
+    mine.layout = layout;
     mine.failed = 0;
     std::strncpy(mine.note, operation_.note.c_str(), kNote - 1);
     mine.note[kNote - 1] = '\0';

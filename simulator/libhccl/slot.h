@@ -11,6 +11,8 @@
 // posts it, and where the others' posts are there finishes it: no other thread has to wake. Otherwise ranks read and
 // write each other's device memory, and wait until all have raised `left` before their stream goes on. A change is
 // followed by ring(): whoever waits sleeps on `bell`.
+// The device may store elements in another order than the host's. A reduction in place does not mind, if it is the same
+// order on all ranks; else each puts its elements right and raises `plain`, and all wait for that.
 
 #include <hccl/hccl_types.h>
 
@@ -52,6 +54,7 @@ struct Post {
   uint32_t root;
   uint64_t count;
   uint64_t send_offset, recv_offset;  // in the file of the rank's device
+  uint64_t layout;                    // the order in which the elements lie, 0: that of the host
   uint64_t failed;                    // over a socket: the sender gives up, the note says why
   char note[kNote];
 };
@@ -71,6 +74,7 @@ struct Slot {
   alignas(64) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> sleepers;
   alignas(64) std::atomic<uint64_t> arrived;
+  std::atomic<uint64_t> plain;  // the last operation before which elements were put into the host's order
   std::atomic<uint64_t> left;
   std::atomic<uint32_t> failed;
   char reason[2048];

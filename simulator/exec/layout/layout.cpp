@@ -169,6 +169,62 @@ void LayoutMap::read(const void* p, size_t bytes, void* to) const {
   }
 }
 
+std::optional<LayoutMap::Inside> LayoutMap::inside(uintptr_t begin, uintptr_t end) const {
+  Inside found;
+  const std::lock_guard lock(mutex_);
+  for (auto it = first_overlap(begin, end); it != tags_.end() && it->first < end; ++it) {
+    const auto& [base, tag] = *it;
+    const size_t size = tag.sample_bytes();
+    const uintptr_t first = std::max(base, begin), last = std::min(base + tag.bytes(), end);
+    if ((first - base) % size != 0 || (last - base) % size != 0) return std::nullopt;
+    Tag part = tag;
+    part.samples = static_cast<int64_t>((last - first) / size);
+    if (!found.empty()) {
+      auto& [place, before] = found.back();
+      if (begin + place + before.bytes() == first && before.channels == tag.channels && before.area == tag.area &&
+          before.element_bytes == tag.element_bytes) {
+        before.samples += part.samples;
+        continue;
+      }
+    }
+    found.emplace_back(first - begin, part);
+  }
+  return found;
+}
+
+bool LayoutMap::copy(const void* p, size_t bytes, void* to, LayoutMap& map) const {
+  const auto tags = inside(address(p), address(p) + bytes);
+  if (!tags) {
+    return false;
+  }
+  copy_bytes(to, p, bytes);
+  const std::lock_guard lock(map.mutex_);
+  for (const auto& [place, tag] : *tags) map.insert(address(to) + place, tag);
+  return true;
+}
+
+uint64_t LayoutMap::order(const void* p, size_t bytes) const {
+  if (!may_hold_tags(p, bytes)) {
+    return 0;
+  }
+  const auto tags = inside(address(p), address(p) + bytes);
+  if (!tags) {
+    return kMixed;
+  }
+  uint64_t number = 0;
+  for (const auto& [place, tag] : *tags) {
+    for (const uint64_t part : {uint64_t{place}, static_cast<uint64_t>(tag.samples), static_cast<uint64_t>(tag.channels),
+                                static_cast<uint64_t>(tag.area), uint64_t{tag.element_bytes}}) {
+      // As splitmix64 mixes its state.
+      number += part + 0x9e3779b97f4a7c15;
+      number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
+      number = (number ^ number >> 27) * 0x94d049bb133111eb;
+      number ^= number >> 31;
+    }
+  }
+  return tags->empty() ? 0 : std::clamp<uint64_t>(number, 1, kMixed - 1);
+}
+
 // Takes the tags out of a range. Samples whose content must survive are reordered: all of them with keep_content, else
 // those that reach beyond the range.
 void LayoutMap::drop(uintptr_t begin, uintptr_t end, bool keep_content) {

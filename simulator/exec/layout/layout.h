@@ -26,7 +26,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <utility>
+#include <vector>
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
 
@@ -53,6 +56,13 @@ class LayoutMap {
 
   // Copies a range in the host's element order to `to` (host or scratch memory).
   void read(const void* p, size_t bytes, void* to) const;
+  // Copies a range as it lies to `to`, plain memory that `map` describes, and its tags with it. False, and nothing is
+  // done, if a sample reaches out of the range. Under use().
+  bool copy(const void* p, size_t bytes, void* to, LayoutMap& map) const;
+  // A number for the order in which the elements of a range lie, the same for the same order: 0 for the host's, kMixed
+  // if a sample reaches out of it.
+  static constexpr uint64_t kMixed = UINT64_MAX;
+  uint64_t order(const void* p, size_t bytes) const;
 
   // See Note [Layouts and streams]. Not recursive.
   std::shared_lock<std::shared_mutex> use() const { return std::shared_lock(content_); }
@@ -79,10 +89,13 @@ class LayoutMap {
     size_t bytes() const { return static_cast<size_t>(samples) * sample_bytes(); }
   };
   using Tags = std::map<uintptr_t, Tag>;  // by address; tags do not overlap
+  // By distance from the range's beginning, cut to the range, those of the same samples as one.
+  using Inside = std::vector<std::pair<uintptr_t, Tag>>;
 
   static constexpr int kPageBits = 21;
   static constexpr size_t kPages = size_t{1} << 14;
 
+  std::optional<Inside> inside(uintptr_t begin, uintptr_t end) const;  // nothing if a sample reaches out
   Tags::const_iterator first_overlap(uintptr_t begin, uintptr_t end) const;
   void insert(uintptr_t base, const Tag& tag);
   void erase(Tags::iterator it);

@@ -313,6 +313,17 @@ void copy_from_device(Device& device, void* to, const void* from, size_t bytes) 
   }
 }
 
+void copy_between_devices(Device& target, void* to, Device& source, const void* from, size_t bytes) {
+  before_raw_write(target, to, bytes);
+  const LayoutMap* map = layout_or_null(source);
+  LayoutMap* const map_of_target = layout_or_null(target);
+  if (map && map_of_target && map->any(from, bytes)) {
+    const auto use = map->use();
+    if (map->copy(from, bytes, to, *map_of_target)) return;
+  }
+  copy_from_device(source, to, from, bytes);
+}
+
 void before_raw_write(Device& device, void* alias, size_t bytes) {
   if (LayoutMap* map = layout_or_null(device)) {
     map->free_borders(alias, bytes);
@@ -323,6 +334,11 @@ void before_raw_write(Device& device, void* alias, size_t bytes) {
 void before_raw_read(Device& device, void* alias, size_t bytes) {
   LayoutMap* map = layout_or_null(device);
   if (map && map->any(alias, bytes)) map->make_plain(alias, bytes);
+}
+
+uint64_t stored_order(Device& device, const void* alias, size_t bytes) {
+  const LayoutMap* map = layout_or_null(device);
+  return map ? map->order(alias, bytes) : 0;
 }
 
 void copy_bytes(void* to, const void* from, size_t bytes) {

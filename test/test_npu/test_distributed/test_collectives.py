@@ -177,6 +177,57 @@ def borders(rank, size):
         assert x.eq(step).all().item(), (step, x)
 
 
+def stored_layouts(rank, size):
+    """Results of convolutions, which the simulated device stores channels-last: reduced as they lie if they lie so on all
+    ranks, and put into the host's order where only some do, or where a part of an image is reduced."""
+    torch.manual_seed(3)
+    weight, images = torch.randn(48, 40, 3, 3), [torch.randn(8, 40, 32, 32) for _ in range(size)]
+    expected = [torch.nn.functional.conv2d(image, weight, padding=1) for image in images]
+    total = torch.stack(expected).sum(0)
+    assert total.nbytes > 1 << 20
+
+    def fresh():
+        return torch.nn.functional.conv2d(images[rank].npu(), weight.npu(), padding=1)
+
+    def close(actual, wanted, what):
+        torch.testing.assert_close(actual.cpu(), wanted, atol=1e-3, rtol=1e-3, msg=lambda text: f"{what}: {text}")
+
+    for what, plain in (("on all ranks", ()), ("on some ranks", (0,)), ("on none", range(size))):
+        for async_op in (False, True):
+            x = fresh()
+            if rank in plain:
+                x = x.cpu().npu()
+            work = dist.all_reduce(x, async_op=async_op)
+            if async_op:
+                work.wait()
+            close(x, total, f"stored so {what}")
+            close(x + 1, total + 1, f"stored so {what}, used")
+    # A bucket: images one behind the other, some of them stored so, copied in and out as DistributedDataParallel does.
+    mean = total / size
+    bucket = torch.zeros(3 * total.numel() + 10, device="npu")
+    views = [bucket[10 + i * total.numel() :][: total.numel()].view(total.shape) for i in range(3)]
+    for i, view in enumerate(views):
+        torch.mul(fresh() if i != 1 else fresh().cpu().npu(), 1 / size, out=view)
+    dist.all_reduce(bucket)
+    copies = [torch.empty_like(view) for view in views]
+    for copy, view in zip(copies, views, strict=True):
+        copy.copy_(view)
+    for i in range(3):
+        close(copies[i], mean, f"copied out of a bucket, {i}")
+        close(views[i], mean, f"view of a bucket, {i}")
+        close(views[i].flatten()[7:1007], mean.flatten()[7:1007], "a part")
+    # From within an image to within another, all the same on the ranks.
+    x = fresh()
+    part = x.view(-1)[1000 : 1000 + 400_000]
+    dist.all_reduce(part)
+    wanted = expected[rank].flatten().clone()
+    wanted[1000 : 1000 + 400_000] = total.flatten()[1000 : 1000 + 400_000]
+    close(x.flatten(), wanted, "a part of the images")
+    x = fresh()
+    dist.broadcast(x, 1)
+    close(x, expected[1], "broadcast")
+
+
 def uneven(rank, size):
     lengths = [3 * r + 1 for r in range(size)]
     outputs = [torch.empty(n, device="npu") for n in lengths]
@@ -407,6 +458,9 @@ class TestCollectives(unittest.TestCase):
     def test_borders(self):
         for size in (2, 3):
             ranks.run(__file__, "borders", size)
+
+    def test_stored_layouts(self):
+        ranks.run(__file__, "stored_layouts", 2)
 
     def test_uneven(self):
         ranks.run(__file__, "uneven", 3)
