@@ -68,6 +68,7 @@ class Collective {
 
   void run() {
     if (!operation_.posted) post();
+    if (!small_) keep_own();
     meet();
     compare();
     agree_on_layout();
@@ -436,6 +437,16 @@ class Collective {
     }
   }
 
+  // What it gives to itself needs nobody: copied while the others come.
+  void keep_own() {
+    const uint64_t bytes = operation_.count * element_;
+    if (operation_.kind == Kind::AllGather) copy(operation_.recv.data + me_ * bytes, operation_.send.data, bytes);
+    if (operation_.kind != Kind::AlltoAll && operation_.kind != Kind::AlltoAllV) return;
+    check_piece(me_, operation_.send_bytes[me_]);
+    copy(operation_.recv.data + operation_.recv_at[me_], operation_.send.data + operation_.send_at[me_],
+         operation_.send_bytes[me_]);
+  }
+
   void all_gather() {
     const uint64_t bytes = operation_.count * element_;
     Exchange exchange(operation_);
@@ -448,7 +459,7 @@ class Collective {
     const auto& local = comm_.local_ranks();
     for (size_t i = 0; i < local.size(); ++i) {
       const uint32_t rank = local[(i + me_) % local.size()];
-      copy(operation_.recv.data + rank * bytes, input_of(rank), bytes);
+      if (rank != me_) copy(operation_.recv.data + rank * bytes, input_of(rank), bytes);
     }
   }
 
@@ -516,6 +527,7 @@ class Collective {
       const bool even = operation_.kind == Kind::AlltoAll;
       const uint64_t bytes = even ? operation_.count * element_ : slot.counts(parity(), n_)[me_];
       const uint64_t at = even ? me_ * bytes : slot.displacements(parity(), n_)[me_];
+      if (rank == me_) continue;
       check_piece(rank, bytes);
       if (bytes > 0) copy(operation_.recv.data + operation_.recv_at[rank], input_of(rank, at), bytes);
     }

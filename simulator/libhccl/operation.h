@@ -63,8 +63,8 @@ std::string describe(const Post& post);
 void run_collective(Operation& operation);
 void run_point_to_point(Operation& operation);
 
-// Posts a collective whose turn it is. Returns whether nothing is left to wait for: all that ranks of one host give to it
-// fits into their posts, so that meeting once is enough, and the others have posted it, too.
+// Posts a collective whose turn it is. Returns whether nothing is left to wait for: all that ranks of one host give to
+// it fits into their posts, so that meeting once is enough, and the others have posted it, too.
 bool begin_collective(Operation& operation);
 
 // What aclsimLaunch calls.

@@ -29,7 +29,7 @@ def _create(common, options):
 
 
 def explain(error: Exception) -> Exception:
-    """The error of a rank that did not find the group's store, with its causes and what to do, as the FAQ names them."""
+    """The error of a rank that did not find the group's store, with causes and remedies, as the FAQ names them."""
     text = str(error)
     found = re.search(r"timed out after \d+ms while trying to connect to \((.*), (\d+)\)", text)
     if not found:

@@ -213,8 +213,9 @@ uint64_t LayoutMap::order(const void* p, size_t bytes) const {
   }
   uint64_t number = 0;
   for (const auto& [place, tag] : *tags) {
-    for (const uint64_t part : {uint64_t{place}, static_cast<uint64_t>(tag.samples), static_cast<uint64_t>(tag.channels),
-                                static_cast<uint64_t>(tag.area), uint64_t{tag.element_bytes}}) {
+    for (const uint64_t part :
+         {uint64_t{place}, static_cast<uint64_t>(tag.samples), static_cast<uint64_t>(tag.channels),
+          static_cast<uint64_t>(tag.area), uint64_t{tag.element_bytes}}) {
       // As splitmix64 mixes its state.
       number += part + 0x9e3779b97f4a7c15;
       number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;

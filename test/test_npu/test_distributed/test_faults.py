@@ -163,7 +163,12 @@ def alone(rank, size):
         time.sleep(6)
         return
     began = time.monotonic()
-    told(lambda: dist.all_reduce(torch.ones(3, device="npu")), "within 1 s (HCCL_CONNECT_TIMEOUT)", "missing: 1", "firewall")
+    told(
+        lambda: dist.all_reduce(torch.ones(3, device="npu")),
+        "within 1 s (HCCL_CONNECT_TIMEOUT)",
+        "missing: 1",
+        "firewall",
+    )
     assert time.monotonic() - began < 5
 
 
@@ -175,7 +180,14 @@ def waits_inside(rank, size):
     if rank == 1:
         time.sleep(6)
         os._exit(0)
-    told(lambda: dist.all_reduce(x), "within 1 s (HCCL_EXEC_TIMEOUT)", "rank 1", "has not come", "ALLREDUCE", "float32[10]")
+    told(
+        lambda: dist.all_reduce(x),
+        "within 1 s (HCCL_EXEC_TIMEOUT)",
+        "rank 1",
+        "has not come",
+        "ALLREDUCE",
+        "float32[10]",
+    )
 
 
 def finds_nobody(rank, size, port):

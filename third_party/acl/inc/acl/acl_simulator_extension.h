@@ -29,8 +29,8 @@ typedef struct aclsimMemory {
   uint64_t offset;  // of the range in the file; UINT64_MAX where the range is not the file's own memory
 } aclsimMemory;
 
-// aclsimGetOrder tells in which order the device stores a range's elements, as a number: 0 for the host's, UINT64_MAX for
-// one that other memory shares, else one that is equal where the order is.
+// aclsimGetOrder tells in which order the device stores a range's elements, as a number: 0 for the host's, UINT64_MAX
+// for one that other memory shares, else one that is equal where the order is.
 
 typedef enum aclsimAccess {
   ACLSIM_READ = 0,   // the range gets the host's element order
