@@ -178,8 +178,8 @@ def borders(rank, size):
 
 
 def stored_layouts(rank, size):
-    """Results of convolutions, which the simulated device stores channels-last: reduced as they lie if they lie so on all
-    ranks, and put into the host's order where only some do, or where a part of an image is reduced."""
+    """Results of convolutions, which the simulated device stores channels-last: reduced as they lie if all ranks have
+    them so, and put into the host's order where only some do, or where a part of an image is reduced."""
     torch.manual_seed(3)
     weight, images = torch.randn(48, 40, 3, 3), [torch.randn(8, 40, 32, 32) for _ in range(size)]
     expected = [torch.nn.functional.conv2d(image, weight, padding=1) for image in images]
