@@ -108,9 +108,7 @@ def compare(name: str, rounds: int, steps: int) -> float:
     with tempfile.TemporaryDirectory() as graphs, tempfile.TemporaryDirectory() as bank:
         run(__file__, "--child", name, "--folder", graphs)
         print(run("-m", "torch.npu.aoe", "--job_type=2", f"--model_path={graphs}", TUNE_BANK_PATH=bank), end="")
-        untuned, tuned = (
-            Stepper(name, steps, TUNE_BANK_PATH=bank, ENABLE_TUNE_BANK=use) for use in ("False", "True")
-        )
+        untuned, tuned = (Stepper(name, steps, TUNE_BANK_PATH=bank, ENABLE_TUNE_BANK=use) for use in ("False", "True"))
         turns = [(untuned.turn(), tuned.turn()) for _ in range(rounds)]
         untuned.end()
         tuned.end()

@@ -130,8 +130,8 @@ struct Way {
   double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
 };
 
-// The median of how much longer one way took than the other in turns beside each other: what slows the machine down for a
-// while slows both.
+// The median of how much longer one way took than the other in turns beside each other: what slows the machine down for
+// a while slows both.
 double usual_ratio(const Way& way, const Way& other) {
   std::vector<double> ratios;
   for (size_t i = 0; i < way.seconds.size(); ++i) ratios.push_back(way.seconds[i] / other.seconds[i]);

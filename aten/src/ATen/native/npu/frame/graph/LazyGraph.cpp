@@ -186,8 +186,7 @@ void LazyGraph::find_needed(std::vector<Node>& nodes) {
     }
   };
   for (const Node& node : nodes) {
-    each(
-        node, [&](const Memory& m) { pieces.add(m); }, [&](size_t, const Memory& m) { pieces.add(m); });
+    each(node, [&](const Memory& m) { pieces.add(m); }, [&](size_t, const Memory& m) { pieces.add(m); });
   }
   pieces.finish();
   for (size_t n = nodes.size(); n-- > 0;) {
