@@ -134,6 +134,7 @@ struct Way {
 // a while slows both.
 double usual_ratio(const Way& way, const Way& other) {
   std::vector<double> ratios;
+  ratios.reserve(way.seconds.size());
   for (size_t i = 0; i < way.seconds.size(); ++i) ratios.push_back(way.seconds[i] / other.seconds[i]);
   const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
   std::nth_element(ratios.begin(), middle, ratios.end());
