@@ -41,12 +41,17 @@ def convolutions() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 16, 10)), torch.randn(32, 3, 32, 32)
 
 
+def thin_convolutions() -> tuple[nn.Module, torch.Tensor]:
+    layers = [layer for _ in range(4) for layer in (nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1))]
+    return nn.Sequential(*layers), torch.randn(32, 3, 32, 32)
+
+
 def transformer() -> tuple[nn.Module, torch.Tensor]:
     layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(8, 64, 256)
 
 
-NETWORKS = {"MLP": mlp, "convolutions": convolutions, "transformer": transformer}
+NETWORKS = {"MLP": mlp, "convolutions": convolutions, "thin convolutions": thin_convolutions, "transformer": transformer}
 
 
 def step_of(name: str) -> Callable[[], None]:
