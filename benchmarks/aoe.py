@@ -51,7 +51,12 @@ def transformer() -> tuple[nn.Module, torch.Tensor]:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(8, 64, 256)
 
 
-NETWORKS = {"MLP": mlp, "convolutions": convolutions, "thin convolutions": thin_convolutions, "transformer": transformer}
+NETWORKS = {
+    "MLP": mlp,
+    "convolutions": convolutions,
+    "thin convolutions": thin_convolutions,
+    "transformer": transformer,
+}
 
 
 def step_of(name: str) -> Callable[[], None]:
