@@ -72,7 +72,13 @@ bool DeviceCachingAllocator::is_known_free(const void* ptr) noexcept {
       block = block->next;
     }
   }
-  return block != nullptr && !block->allocated && block->event_count == 0 && block->stream_uses.empty();
+  if (block == nullptr) {
+    return false;
+  }
+  if (block->allocated) {  // behind what was asked for lies nothing of anybody's
+    return static_cast<const char*>(ptr) >= static_cast<const char*>(block->ptr) + block->requested_size;
+  }
+  return block->event_count == 0 && block->stream_uses.empty();
 }
 
 std::optional<std::pair<void*, size_t>> DeviceCachingAllocator::segment_of(const void* ptr) {

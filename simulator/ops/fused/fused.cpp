@@ -182,6 +182,9 @@ float as_number(const Tensor& t) {
   }
 }
 
+// Elements times steps that one thread computes.
+constexpr int64_t kNarrowWork = 8 * kNarrowElements;
+
 // One execution of a plan.
 class FusedRun {
  public:
@@ -233,6 +236,11 @@ class FusedRun {
       return;
     }
     // One thread would compute each step from end to end: whole tiles have its lanes, whoever computes them.
+    // A short chain is done before a helper is awake, and a helper that looks out for more takes the host's core.
+    if (elements_ * static_cast<int64_t>(program_.steps.size()) <= kNarrowWork) {
+      part(0, elements_);
+      return;
+    }
     const int64_t tiles = (elements_ + tile - 1) / tile;
     at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / tile,
                      [&](int64_t first, int64_t last) { part(first * tile, std::min(elements_, last * tile)); });

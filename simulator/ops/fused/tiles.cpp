@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 
 namespace acl_sim::fused {
 namespace {
@@ -83,10 +84,11 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
   places_.assign(dtypes_.size(), SIZE_MAX);
   const auto give = [&](int slot) {
     const size_t bytes = static_cast<size_t>(tile_) * item(slot);
-    const auto found = std::find_if(free.begin(), free.end(), [&](const Free& f) { return f.bytes == bytes; });
-    if (found != free.end()) {
+    // The one that was read last is the likeliest to be in the first cache.
+    const auto found = std::find_if(free.rbegin(), free.rend(), [&](const Free& f) { return f.bytes == bytes; });
+    if (found != free.rend()) {
       places_[static_cast<size_t>(slot)] = found->place;
-      free.erase(found);
+      free.erase(std::next(found).base());
     } else {
       places_[static_cast<size_t>(slot)] = buffer_bytes_;
       buffer_bytes_ += bytes;
@@ -95,7 +97,9 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
   for (const Broadcast& broadcast : program_->broadcasts) give(broadcast.input);
   for (size_t i = 0; i < program_->steps.size(); ++i) {
     const Step& step = program_->steps[i];
-    give(step.result);
+    // A loop of loops.h may write where it reads; other operators get another buffer.
+    const bool in_place = steps_[i].loop != nullptr;
+    if (!in_place) give(step.result);
     std::vector<int> read = step.operands;
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
@@ -106,6 +110,7 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
       if (kept || std::find(outputs.begin(), outputs.end(), slot) != outputs.end()) continue;
       free.push_back({places_[static_cast<size_t>(slot)], static_cast<size_t>(tile_) * item(slot)});
     }
+    if (in_place) give(step.result);
   }
 }
 

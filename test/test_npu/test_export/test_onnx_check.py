@@ -61,8 +61,8 @@ class TestVerdicts(TestCase):
         report = self.one([node("Relu", ["x"])], {"x": ("FLOAT", [2])}, opset=20)
         self.assertEqual((report.verdict, report.reasons), ("undocumented", ["opset 20, documented: 8-18"]))
         # The list of CANN 5, which speaks of no later opset.
-        report = self.one([node("Erf", ["x"])], {"x": ("FLOAT", [2])}, opset=18)
-        self.assertEqual((report.verdict, report.reasons), ("unknown", ["opset 18, documented: 9-13"]))
+        report = self.one([node("Ceil", ["x"])], {"x": ("FLOAT", [2])}, opset=18)
+        self.assertEqual((report.verdict, report.reasons), ("unknown", ["opset 18, documented: 8-13"]))
         report = self.one([node("Unsqueeze", ["x", "axes"])], {"x": ("FLOAT", [2]), "axes": ("INT64", [1])}, opset=13)
         self.assertEqual(report.verdict, "undocumented")
         self.assertEqual(checker.opsets("8-10, 12"), {8, 9, 10, 12})

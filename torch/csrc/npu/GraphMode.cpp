@@ -76,6 +76,7 @@ py::dict graph_counts() {
   COUNT(sent);
   COUNT(fused);
   COUNT(dropped);
+  COUNT(redundant);
 #undef COUNT
   return d;
 }

@@ -18,6 +18,8 @@ class GatheredCommand {
   GatheredCommand& operator=(const GatheredCommand&) = delete;
 
   virtual Command command() const = 0;
+  // Its memory, for whoever finds the same values elsewhere.
+  virtual Memory* operands() = 0;
   virtual aclError execute(aclrtStream stream) const = 0;
   const c10::npu::NPUStream& stream() const { return stream_; }
 

@@ -101,6 +101,7 @@ class Gathered final : public GatheredCommand {
   Gathered(const c10::npu::NPUStream& stream, CommandTask<Operands>&& task)
       : GatheredCommand(stream), task_(std::move(task)) {}
   Command command() const override { return task_.command(); }
+  Memory* operands() override { return task_.operands().memory(); }
   aclError execute(aclrtStream stream) const override { return task_(stream); }
 
  private:

@@ -31,6 +31,7 @@ class OwnedCommand {
     if (impl_ != nullptr) OpCommandImpl::release(impl_);
   }
   void own(OpCommandImpl* impl) { impl_ = impl; }
+  Memory* memory() { return impl_->memory(); }
   const Memory* memory() const { return impl_->memory(); }
 
  private:

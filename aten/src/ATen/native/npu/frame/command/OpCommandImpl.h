@@ -42,6 +42,7 @@ class OpCommandImpl {
   Prepared& prepare();
   // What prepare() found out.
   c10::npu::NPUStream stream() const { return c10::npu::getCurrentNPUStream(device_.index()); }
+  Memory* memory() { return memory_.data(); }
   const Memory* memory() const { return memory_.data(); }
 
   // A result that was computed aside, and its place; or the plain copy of a storage whose format is private.

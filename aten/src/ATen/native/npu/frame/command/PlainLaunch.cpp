@@ -28,6 +28,7 @@ constexpr size_t kMostOperands = 4;
 // The operands of a plain command: no host values, nothing to keep but addresses.
 struct PlainOperands {
   std::array<Memory, kMostOperands> list;
+  Memory* memory() { return list.data(); }
   const Memory* memory() const { return list.data(); }
 };
 

@@ -114,11 +114,67 @@ Fills fills_of(const CommandInfo& info) {
   return given == filled || rounds ? Fills::WithInput : Fills::No;
 }
 
+Moves moves_of(const CommandInfo& info) {
+  if (!info.pure || info.outputs.size() != 1 || info.outputs[0].absent || info.inputs.empty()) return Moves::No;
+  const OperandInfo &in = info.inputs[0], &out = info.outputs[0];
+  if (in.absent || in.host) return Moves::No;
+  for (size_t i = 1; i < info.inputs.size(); ++i) {
+    if (!info.inputs[i].absent && !info.inputs[i].host) return Moves::No;
+  }
+  const std::string_view ir(info.ir);
+  if (ir == "Identity") {
+    const bool plain = in.dtype == out.dtype && in.elements == out.elements && in.format == out.format;
+    return plain ? Moves::Copy : Moves::No;
+  }
+  if (ir == "Cast") return Moves::Cast;
+  if (ir == "TransData") return Moves::Format;
+  if (ir == "Transpose") return info.inputs.size() == 2 ? Moves::Order : Moves::No;
+  return ir == "AsStrided" || ir == "BroadcastTo" ? Moves::Gather : Moves::No;
+}
+
 }  // namespace
+
+size_t bytes_of(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_BOOL:
+    case ACL_UINT8:
+    case ACL_INT8:
+      return 1;
+    case ACL_FLOAT16:
+    case ACL_BF16:
+    case ACL_INT16:
+      return 2;
+    case ACL_FLOAT:
+    case ACL_INT32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+bool holds_all_of(aclDataType narrow, aclDataType wide) {
+  const auto is_integer = [](aclDataType t) {
+    return t == ACL_INT8 || t == ACL_UINT8 || t == ACL_INT16 || t == ACL_INT32 || t == ACL_INT64;
+  };
+  switch (narrow) {
+    case ACL_FLOAT16:
+    case ACL_BF16:
+      return wide == ACL_FLOAT || wide == ACL_DOUBLE;
+    case ACL_FLOAT:
+      return wide == ACL_DOUBLE;
+    case ACL_INT8:
+    case ACL_INT16:
+    case ACL_INT32:
+      return is_integer(wide) && wide != ACL_UINT8 && bytes_of(wide) > bytes_of(narrow);
+    case ACL_UINT8:
+      return is_integer(wide) && bytes_of(wide) > 1;
+    default:
+      return false;
+  }
+}
 
 const CommandInfo& CommandInfos::get(const Prepared& prepared) {
   if (const auto found = infos_.find(&prepared); found != infos_.end()) return *found->second;
-  if (infos_.size() >= kMost) infos_.clear();
   auto info = std::make_unique<CommandInfo>();
   info->prepared = c10::intrusive_ptr<const Prepared>::reclaim_copy(&prepared);
   KeyReader reader(prepared.key());
@@ -137,8 +193,9 @@ const CommandInfo& CommandInfos::get(const Prepared& prepared) {
   if (!info->attributes.empty()) info->attributes += '}';
   info->fusible = told && !strided && is_fusible(*info);
   if (info->fusible) info->elements = info->outputs[0].elements;
-  info->pure = info->fusible || (!strided && c10::npu::acl::is_among(c10::npu::acl::kPure, info->ir));
+  info->pure = !strided && (info->kind != Kind::Other || c10::npu::acl::is_among(c10::npu::acl::kPure, info->ir));
   if (info->pure) info->fills = fills_of(*info);
+  info->moves = moves_of(*info);
   return *(infos_[&prepared] = std::move(info));
 }
 

@@ -28,6 +28,16 @@ enum class Kind : uint8_t {
   Exact,  // element by element, exactly rounded or chosen from the operands: operands may broadcast
 };
 
+// What an operator that computes nothing does with its first input (Note [Redundant commands]).
+enum class Moves : uint8_t {
+  No,
+  Copy,    // to another place
+  Cast,    // to another type
+  Format,  // between formats
+  Order,   // of dimensions; the second input is the permutation
+  Gather,  // a view, or an expanded tensor, into its own memory
+};
+
 // Whether an operator fills its output with one value.
 enum class Fills : uint8_t { No, WithInput, WithZeros };  // WithInput: the second one, on the host
 
@@ -41,12 +51,21 @@ struct CommandInfo {
   bool fusible = false;
   bool pure = false;  // does nothing but write all of its outputs
   Fills fills = Fills::No;
+  Moves moves = Moves::No;
 };
+
+size_t bytes_of(aclDataType dtype);
+// Whether every number of the first type is one of the second, and comes back as it was.
+bool holds_all_of(aclDataType narrow, aclDataType wide);
 
 // The infos of the commands seen, by what is prepared for them.
 class CommandInfos {
  public:
   const CommandInfo& get(const Prepared& prepared);
+  // Forgets all of them if they are many. Those that get() gave stay until then.
+  void trim() {
+    if (infos_.size() >= kMost) infos_.clear();
+  }
 
  private:
   static constexpr size_t kMost = 8192;

@@ -4,6 +4,7 @@
 
 #include <ATen/native/npu/frame/command/Launcher.h>
 #include <ATen/native/npu/frame/command/PreparedCache.h>
+#include <ATen/native/npu/frame/graph/Node.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,13 +12,6 @@
 namespace at::native::npu::graph {
 
 namespace {
-
-bool overlap(const Memory& a, const Memory& b) {
-  const auto *x = static_cast<const char*>(a.data), *y = static_cast<const char*>(b.data);
-  return x < y + b.bytes && y < x + a.bytes;
-}
-
-bool same(const Memory& a, const Memory& b) { return a.data == b.data && a.bytes == b.bytes; }
 
 void append_number(std::string& text, int64_t number) { text += std::to_string(number); }
 
@@ -29,50 +23,11 @@ void append_word(KeyWords& words, const char* name, char kind, const void* data,
   std::memcpy(words.data() + begin, data, bytes);
 }
 
-size_t bytes_of(aclDataType dtype) {
-  switch (dtype) {
-    case ACL_BOOL:
-    case ACL_UINT8:
-    case ACL_INT8:
-      return 1;
-    case ACL_FLOAT16:
-    case ACL_BF16:
-    case ACL_INT16:
-      return 2;
-    case ACL_FLOAT:
-    case ACL_INT32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
-// Whether every number of the first type is one of the second, and comes back as it was.
-bool holds(aclDataType narrow, aclDataType wide) {
-  const auto is_integer = [](aclDataType t) {
-    return t == ACL_INT8 || t == ACL_UINT8 || t == ACL_INT16 || t == ACL_INT32 || t == ACL_INT64;
-  };
-  switch (narrow) {
-    case ACL_FLOAT16:
-    case ACL_BF16:
-      return wide == ACL_FLOAT || wide == ACL_DOUBLE;
-    case ACL_FLOAT:
-      return wide == ACL_DOUBLE;
-    case ACL_INT8:
-    case ACL_INT16:
-    case ACL_INT32:
-      return is_integer(wide) && wide != ACL_UINT8 && bytes_of(wide) > bytes_of(narrow);
-    case ACL_UINT8:
-      return is_integer(wide) && bytes_of(wide) > 1;
-    default:
-      return false;
-  }
-}
-
 // The operands of a fused command on its way to the stream.
 struct FusedOperands {
   std::vector<Memory> list;
   std::vector<FusedCommand::Input> inputs;  // of which list may point to values
+  Memory* memory() { return list.data(); }
   const Memory* memory() const { return list.data(); }
 };
 
@@ -134,7 +89,7 @@ int FusionRow::before_cast(const CommandInfo& info, int value) const {
   const Step& first = steps_[static_cast<size_t>(value - kResult)];
   if (std::strcmp(first.ir, "Cast") != 0 || first.operands.empty() || first.operands[0] < 0) return -1;
   const aclDataType narrow = first.info->inputs[0].dtype;
-  if (narrow != info.outputs[0].dtype || !holds(narrow, first.info->outputs[0].dtype)) return -1;
+  if (narrow != info.outputs[0].dtype || !holds_all_of(narrow, first.info->outputs[0].dtype)) return -1;
   if (first.operands[0] >= kResult) return first.operands[0];
   return sources_[static_cast<size_t>(first.operands[0])].use == Use::Whole ? first.operands[0] : -1;
 }

@@ -4,6 +4,7 @@
 
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/graph/GraphFiles.h>
+#include <ATen/native/npu/frame/graph/Redundant.h>
 #include <c10/npu/NPUCachingAllocator.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -99,11 +100,6 @@ void write_filled(const CommandInfo& info, const Memory& number, std::array<std:
   std::memcpy(&wide, number.data, sizeof wide);
   const uint16_t bits = filled == ACL_FLOAT16 ? c10::Half(wide).x : c10::BFloat16(wide).x;
   std::memcpy(value.data(), &bits, sizeof bits);
-}
-
-bool overlap(const Memory& a, const Memory& b) {
-  const auto *x = static_cast<const char*>(a.data), *y = static_cast<const char*>(b.data);
-  return x != nullptr && y != nullptr && x < y + b.bytes && y < x + a.bytes;
 }
 
 }  // namespace
@@ -320,6 +316,7 @@ void LazyGraph::launch(std::vector<Node>& nodes, std::string* text) {
 void LazyGraph::send_all() {
   if (commands_.empty()) return;
   const SendingScope scope;
+  infos_.trim();
   std::vector<Node> nodes;
   nodes.reserve(commands_.size());
   for (auto& command : commands_) {
@@ -331,6 +328,11 @@ void LazyGraph::send_all() {
   commands_.clear();
   ++counts_.graphs;
   counts_.gathered += nodes.size();
+  std::string before, after;
+  if (writes_graphs()) {
+    for (const Node& node : nodes) append_node(before, *node.info, node.view.operands);
+  }
+  counts_.redundant += remove_redundant(nodes, infos_);
   Values values;
   if (!lacks(kFusedElementwise)) fold_constants(nodes, values);
   find_needed(nodes);
@@ -338,8 +340,6 @@ void LazyGraph::send_all() {
     launch(nodes, nullptr);
     return;
   }
-  std::string before, after;
-  for (const Node& node : nodes) append_node(before, *node.info, node.view.operands);
   try {
     launch(nodes, &after);
   } catch (...) {

@@ -5,6 +5,7 @@
 // While graph mode is on, commands of all threads are gathered in the order of the calls (Note [Gathered commands]):
 // until a value is needed, something else goes to a stream, launch_graph() is called, another stream gets an operator,
 // or kMostCommands are there. Then
+//   - what brings values where they are already goes, or becomes a copy (Note [Redundant commands]);
 //   - operands of element-wise operators that hold one value everywhere, because a Fill has made them, become that
 //     value;
 //   - the list is looked at backwards, piece of memory by piece, for results that nobody needs: overwritten before they
@@ -17,6 +18,7 @@
 #include <ATen/native/npu/frame/command/Gather.h>
 #include <ATen/native/npu/frame/graph/CommandInfo.h>
 #include <ATen/native/npu/frame/graph/Fusion.h>
+#include <ATen/native/npu/frame/graph/Node.h>
 
 #include <c10/util/flat_hash_map.h>
 
@@ -33,11 +35,12 @@
 namespace at::native::npu::graph {
 
 struct LazyCounts {
-  uint64_t graphs = 0;    // that were sent
-  uint64_t gathered = 0;  // commands
-  uint64_t sent = 0;      // launches that they became
-  uint64_t fused = 0;     // of the commands: steps of fused ones
-  uint64_t dropped = 0;   // of the commands: results that nobody needed
+  uint64_t graphs = 0;     // that were sent
+  uint64_t gathered = 0;   // commands
+  uint64_t sent = 0;       // launches that they became
+  uint64_t fused = 0;      // of the commands: steps of fused ones
+  uint64_t dropped = 0;    // of the commands: results that nobody needed
+  uint64_t redundant = 0;  // of the commands: brought values where they were already
 };
 
 class LazyGraph final : public Gatherer {
@@ -54,16 +57,6 @@ class LazyGraph final : public Gatherer {
   LazyCounts counts();
 
  private:
-  // A command and what it reads and writes.
-  struct Node {
-    std::unique_ptr<GatheredCommand> command;
-    Command view;
-    const CommandInfo* info;
-    bool needed = true;
-    std::vector<const std::byte*> values;  // for each input the value that it holds everywhere, or null; or empty
-    c10::SmallVector<size_t, 2> last_use;  // of each output, see Region
-  };
-
   // The values of Fills, which live as long as the nodes.
   using Values = std::deque<std::array<std::byte, 16>>;
 
