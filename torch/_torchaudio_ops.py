@@ -1,15 +1,16 @@
 """torchaudio's operators where its binaries cannot be loaded (its wheel is linked against CUDA's libraries).
 
-`torch.ops.load_library` calls `provide` only when loading one of torchaudio's libraries has failed, so nothing here costs
-a script that does not import torchaudio. The schemas are those that torchaudio's Python code looks for. Each operator is
-composed of upstream's, so it runs where its tensors are; gradients are torchaudio's own formulas.
+`torch.ops.load_library` calls `provide` only when loading one of torchaudio's libraries has failed, so nothing here
+costs a script that does not import torchaudio. The schemas are those that torchaudio's Python code looks for. Each
+operator is composed of upstream's, so it runs where its tensors are; gradients are torchaudio's own formulas.
 """
 
 import os
 
+from torch.nn import functional as F
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 _SCHEMAS = {
     "_torchaudio": ("is_align_available() -> bool", "cuda_version() -> int?"),
@@ -55,7 +56,9 @@ def _filter(signal: Tensor, taps: Tensor, padded: Tensor) -> Tensor:
 
 def _lfilter_core_loop(input_signal_windows: Tensor, a_coeff_flipped: Tensor, padded_output_waveform: Tensor) -> Tensor:
     signal, taps, padded = input_signal_windows, a_coeff_flipped, padded_output_waveform
-    torch._check(signal.dim() == 3, lambda: f"_lfilter_core_loop: the signal should have 3 dimensions, got {signal.dim()}")
+    torch._check(
+        signal.dim() == 3, lambda: f"_lfilter_core_loop: the signal should have 3 dimensions, got {signal.dim()}"
+    )
     expected = (signal.shape[0], signal.shape[1], signal.shape[2] + taps.shape[1] - 1)
     torch._check(
         taps.dim() == 2 and taps.shape[0] == signal.shape[1] and padded.shape == expected,
@@ -78,7 +81,9 @@ def _overdrive_core_loop(
     return last_in, last_out, output_waveform
 
 
-def _check_transducer(logits: Tensor, targets: Tensor, logit_lengths: Tensor, target_lengths: Tensor, blank: int) -> None:
+def _check_transducer(
+    logits: Tensor, targets: Tensor, logit_lengths: Tensor, target_lengths: Tensor, blank: int
+) -> None:
     def check(holds: bool, text: str) -> None:
         torch._check(holds, lambda: f"rnnt_loss_forward: {text}")
 
@@ -93,7 +98,9 @@ def _check_transducer(logits: Tensor, targets: Tensor, logit_lengths: Tensor, ta
         check(tensor.device == logits.device, f"{name} and logits should be on one device")
     longest = torch.stack([logit_lengths.max(), target_lengths.max()]).tolist()
     check(longest[0] == logits.shape[1], f"the longest of logit_lengths is {longest[0]}, logits have {logits.shape[1]}")
-    check(longest[1] + 1 == logits.shape[2], f"the longest target has {longest[1]}, logits are for {logits.shape[2] - 1}")
+    check(
+        longest[1] + 1 == logits.shape[2], f"the longest target has {longest[1]}, logits are for {logits.shape[2] - 1}"
+    )
     check(longest[1] == targets.shape[1], f"the longest target has {longest[1]}, targets have {targets.shape[1]}")
 
 

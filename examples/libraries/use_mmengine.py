@@ -34,7 +34,11 @@ class Classifier(BaseModel):
         super().__init__()
         torch.manual_seed(0)
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4)
+            torch.nn.Conv2d(3, 8, 3, bias=False),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(288, 4),
         )
 
     def forward(self, image, label, mode):
@@ -94,7 +98,10 @@ def trained(device: str, wrapper: dict | None = None, folder: str | None = None,
 
 @check("Runner: training, validation, gradient clipping, schedulers")
 def plain(device):
-    schedule = [{"type": "LinearLR", "start_factor": 0.1, "by_epoch": False, "end": 4}, {"type": "CosineAnnealingLR", "T_max": 2}]
+    schedule = [
+        {"type": "LinearLR", "start_factor": 0.1, "by_epoch": False, "end": 4},
+        {"type": "CosineAnnealingLR", "T_max": 2},
+    ]
     runner, losses = trained(device, {"clip_grad": {"max_norm": 1.0}}, epochs=2, param_scheduler=schedule)
     return [*losses, runner.message_hub.get_scalar("val/own/accuracy").current()]
 

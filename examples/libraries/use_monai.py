@@ -167,7 +167,9 @@ def engines(device):
         ]
     )
     dice = MeanDice(output_transform=from_engine(["pred", "label"]))
-    evaluator = SupervisedEvaluator(torch.device(device), loader, model, postprocessing=after, key_val_metric={"d": dice})
+    evaluator = SupervisedEvaluator(
+        torch.device(device), loader, model, postprocessing=after, key_val_metric={"d": dice}
+    )
     evaluator.run()
     return [*told, evaluator.state.metrics["d"]]
 

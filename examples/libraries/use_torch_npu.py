@@ -1,12 +1,11 @@
 """What plug-ins of inference servers (vLLM's kind) ask of `torch_npu` when they start and at each step, on npu.
 
-No library is run: vLLM's wheel is linked against CUDA, and its Ascend plug-in is compiled with CANN's compiler. So these
-are calls of the plug-in's documented interface: the platform's probes, a process group on a store, a pool of memory, a
-step of a decoder on a paged cache, captured as a graph, beside plain torch on the CPU.
+No library is run: vLLM's wheel is linked against CUDA, and its Ascend plug-in is compiled with CANN's compiler. These
+are calls of the plug-in's documented interface: the platform's probes, a process group on a store, a pool of memory,
+a step of a decoder on a paged cache, captured as a graph, beside plain torch on the CPU.
 """
 
 import importlib.metadata
-import os
 from datetime import timedelta
 
 import torch_npu
@@ -119,7 +118,9 @@ def paged(device: str, lengths: list[int]):
     blocks = [-(-n // BLOCK) for n in lengths]
     order = torch.randperm(sum(blocks), generator=torch.Generator().manual_seed(5)).tolist()
     table = torch.zeros(len(lengths), max(blocks), dtype=torch.int32)
-    keys, values = (torch.zeros(sum(blocks), BLOCK, KEY_HEADS * WIDTH, dtype=torch.float16, device=device) for _ in "kv")
+    keys, values = (
+        torch.zeros(sum(blocks), BLOCK, KEY_HEADS * WIDTH, dtype=torch.float16, device=device) for _ in "kv"
+    )
     slots, rows = [], []
     for n, length in enumerate(lengths):
         own = [order.pop() for _ in range(blocks[n])]
@@ -232,5 +233,4 @@ def captured(device):
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HCCL_IF_IP", "127.0.0.1")
     main("torch_npu")

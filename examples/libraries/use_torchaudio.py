@@ -7,8 +7,7 @@ Reading and writing files needs torchcodec, which is linked against CUDA, too.
 import torchaudio
 from side_by_side import check, main, randint, randn, train
 from torch.nn import functional as nnf
-from torchaudio import functional as F
-from torchaudio import transforms as T
+from torchaudio import functional as F, transforms as T
 
 import torch
 
@@ -43,7 +42,7 @@ def signals(device):
     coded = F.mu_law_encoding(x, 256)
     return [
         T.Resample(RATE, 5000).to(device)(x),
-        T.PitchShift(RATE, 2, n_fft=256).to(device)(x),
+        T.PitchShift(RATE, 12, n_fft=256).to(device)(x),
         F.speed(x, RATE, 1.2)[0],
         F.convolve(x, wave(device, 2, 100, seed=1)),
         F.fftconvolve(x, wave(device, 2, 100, seed=1)),

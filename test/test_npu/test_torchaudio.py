@@ -256,8 +256,8 @@ for device in ("cpu", "npu"):
     y.pow(2).sum().backward()
     logits = torch.randn(2, 6, 4, 5, generator=torch.Generator().manual_seed(1)).to(device).requires_grad_()
     ids = torch.tensor([[1, 2, 3], [3, 1, 1]], dtype=torch.int32, device=device)
-    lengths = torch.tensor([6, 5], dtype=torch.int32, device=device), torch.tensor([3, 3], dtype=torch.int32, device=device)
-    loss = F.rnnt_loss(logits, ids, *lengths)
+    counts = [torch.tensor(n, dtype=torch.int32, device=device) for n in ([6, 5], [3, 3])]
+    loss = F.rnnt_loss(logits, ids, *counts)
     loss.backward()
     spans = F.forced_align(logits[:1, :, 0].detach().log_softmax(2), ids[:1, :2])
     found.append([t.detach().cpu() for t in (y, a.grad, x.grad, loss, logits.grad, *spans)])
