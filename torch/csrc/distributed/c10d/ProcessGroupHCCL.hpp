@@ -48,7 +48,7 @@ class TORCH_API ProcessGroupHCCL : public Backend {
         : Backend::Options(HCCL_BACKEND_NAME, kBackendDefaultTimeout),
           is_high_priority_stream(is_high_priority_stream) {}
     bool is_high_priority_stream;
-    // What scripts tell HCCL of a communicator (sizes of buffers, where it expands operations): kept, of no effect here.
+    // What scripts tell HCCL of a communicator, such as sizes of its buffers: kept, of no effect here.
     std::map<std::string, std::variant<bool, int64_t, std::string>> hccl_config;
   };
 
