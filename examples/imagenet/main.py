@@ -17,10 +17,6 @@ import shlex
 import sys
 from pathlib import Path
 
-# A simulated host has one device unless told otherwise before the first look at it; each of torchrun's ranks needs one.
-if "LOCAL_WORLD_SIZE" in os.environ:
-    os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", os.environ["LOCAL_WORLD_SIZE"])
-
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -202,6 +198,8 @@ def main() -> None:
     if launched:
         args.rank, args.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         args.gpu = int(os.environ.get("LOCAL_RANK", 0))
+        # A simulated host has one device unless told otherwise before the first look at it; each rank needs one.
+        os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", os.environ.get("LOCAL_WORLD_SIZE", "1"))
     else:
         os.environ["MASTER_ADDR"] = args.addr
         os.environ["MASTER_PORT"] = MASTER_PORT

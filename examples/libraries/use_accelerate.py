@@ -1,8 +1,6 @@
 """accelerate: training, its commands, offloading and big-model dispatch on npu."""
 
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -10,19 +8,13 @@ os.environ.setdefault("ASCEND_SIM_DEVICE_COUNT", "2")  # models are spread over 
 
 import _offline  # noqa: F401
 import accelerate
+from processes import command, losses_of
 from side_by_side import check, main, train
 from tiny import llama, tokens
 
 import torch
 
-HERE = Path(__file__).resolve().parent
-
-TRAINING = f"""
-import sys
-sys.path.insert(0, {str(HERE)!r})
-import side_by_side
-from tiny import llama, tokens
-import torch
+TRAINING = """
 from accelerate import Accelerator
 accelerator = Accelerator(mixed_precision=sys.argv[1])
 rows = [dict(input_ids=ids, labels=ids) for step in range(4) for ids in tokens(step % 2, batch=4)]
@@ -38,29 +30,15 @@ for batch in loader:
         optimizer.zero_grad()
     losses = accelerator.gather(loss.detach().reshape(1))
     if accelerator.is_main_process:
-        print("LOSS", accelerator.device.type, losses.mean().item(), flush=True)
+        tell(accelerator.device, losses.mean())
 """
-
-
-def command(*words: str, **environment: str) -> str:
-    """What a command of accelerate prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=300, env=os.environ | environment
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return done.stdout
+SHARDED = ("--use_fsdp", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_version")
+TWO = ("--num_processes", "2", "--main_process_port")
 
 
 def launched(device: str, *options: str, precision: str = "no") -> list[float]:
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "training.py"
-        script.write_text(TRAINING)
-        where = ["--cpu"] if device == "cpu" else []
-        text = command("accelerate.commands.launch", *where, *options, str(script), precision)
-    lines = [line.split() for line in text.splitlines() if line.startswith("LOSS")]
-    assert lines and all(line[1] == device for line in lines), text
-    return [float(line[2]) for line in lines]
+    where = ("--cpu",) if device == "cpu" else ()
+    return losses_of(TRAINING, device, ("accelerate.commands.launch", *where, *options), precision)
 
 
 @check("prepare, backward, clipping")
@@ -96,7 +74,15 @@ def launch_two(device):
     torch.zeros(1, device=device)
     if device == "cpu":
         return launched(device, "--num_processes", "1")
-    return launched(device, "--multi_gpu", "--num_processes", "2", "--main_process_port", "29611")
+    return launched(device, "--multi_gpu", *TWO, "29611")
+
+
+@check("accelerate launch, FSDP on two devices (one CPU)", tolerance=1e-3, slow=True, once=True)
+def launch_fsdp(device):
+    torch.zeros(1, device=device)
+    if device == "cpu":
+        return launched(device, "--num_processes", "1") * 2
+    return [loss for version in ("1", "2") for loss in launched(device, *SHARDED, version, *TWO, "29612")]
 
 
 @check("accelerate launch, bf16", tolerance=3e-2, slow=True, once=True)
@@ -108,8 +94,20 @@ def launch_bf16(device):
 @check("accelerate env", slow=True, once=True)
 def env(device):
     torch.zeros(1, device=device)
-    text = command("accelerate.commands.env")
+    text = command("-m", "accelerate.commands.env")
     assert "`Accelerate` version" in text and "PyTorch accelerator: NPU" in text, text
+    return [1.0]
+
+
+@check("accelerate test, two devices", slow=True, once=True)
+def own_test(device):
+    torch.zeros(1, device=device)
+    if device == "npu":
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "two.yaml"
+            file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_NPU\nnum_processes: 2\n")
+            text = command("-m", "accelerate.commands.test", "--config_file", str(file))
+        assert "Test is a success!" in text, text
     return [1.0]
 
 

@@ -56,6 +56,14 @@ assert [i for i in range(torch.npu.device_count()) if opened(i)] == [1]
         self.assertEqual((result.returncode, result.stdout.splitlines()[0]), (0, "1"), result.stderr)
         self.assertRegex(result.stdout, "Invalid npu device index 1: .*from 0 to 0.*ASCEND_SIM_DEVICE_COUNT")
 
+    def test_nothing_looks_at_the_devices_before_a_script_does(self):
+        """A script says how many there are after its imports: Dynamo, which torchvision loads, does not count."""
+        result = run_in_process(
+            "import os, torch, torch._dynamo, torch.distributed, torch.optim, torch.profiler, torch.npu\n"
+            "os.environ['ASCEND_SIM_DEVICE_COUNT'] = '3'\nprint(torch.npu.device_count())"
+        )
+        self.assertEqual((result.returncode, result.stdout.strip()), (0, "3"), result.stderr)
+
     def test_no_device_says_why(self):
         result = run_in_process(
             "import torch\nassert torch.npu.device_count() == 0 and not torch.npu.is_available()\n"

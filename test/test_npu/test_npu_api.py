@@ -1,5 +1,7 @@
 """torch.npu as a module: devices, properties, typed constructors, options, and how torch knows the device type."""
 
+import copy
+import importlib
 import pathlib
 import tempfile
 import threading
@@ -350,6 +352,7 @@ class TestPluginNames(TestCase):
         from torch_npu.npu.utils import get_soc_version
 
         self.assertEqual(get_soc_version(), 220)
+        self.assertEqual(torch_npu.npu.get_soc_version(), 220)
         self.assertTrue(torch.npu.utils.is_support_inf_nan())
         self.assertIsNone(torch.version.cann)
         self.assertEqual(torch_npu.utils.get_cann_version(), "")
@@ -368,6 +371,23 @@ class TestPluginNames(TestCase):
                 self.assertEqual(torch.npu.utils.get_cann_version(), "8.3.RC1")
                 self.assertEqual(torch.npu.utils.get_cann_version("NONE"), "")
                 self.assertEqual(torch.version.cann, "8.3.RC1")
+
+    def test_modules_of_the_bindings(self):
+        import torch_npu
+        import torch_npu._C._profiler
+        from torch_npu._C._distributed_c10d import ProcessGroupHCCL
+
+        self.assertIs(ProcessGroupHCCL, torch.distributed.ProcessGroupHCCL)
+        self.assertIs(torch_npu._C._profiler.ProfilerActivity, torch._C._profiler.ProfilerActivity)
+        with self.assertRaises(ModuleNotFoundError):
+            importlib.import_module("torch_npu._C._none")
+        options = torch_npu._C._distributed_c10d.ProcessGroupHCCL.Options()
+        self.assertEqual(options.hccl_config, {})
+        options.hccl_config = {"hccl_buffer_size": 200, "group_name": "a", "exact": True}
+        self.assertEqual(copy.deepcopy(options).hccl_config, options.hccl_config)
+        self.assertIs(options.hccl_config["exact"], True)
+        with self.assertRaises(TypeError):
+            options.hccl_config = {"hccl_buffer_size": [200]}
 
     def test_bindings_and_dtypes(self):
         import torch_npu

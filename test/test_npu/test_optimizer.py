@@ -133,6 +133,22 @@ class TestOptimizers(unittest.TestCase):
                     self.assertLess(relative_error(*params), 4 * torch.finfo(dtype).eps)
                     self.assertGreater(relative_error(params[0], randn(100, seed=7, grad=False)), 1e-3)
 
+    def test_steps_counted_in_integers(self):
+        """As DeepSpeed counts them; the CPU's kernel takes any dtype."""
+        for name in ("_fused_adam_", "_fused_adamw_"):
+            found = []
+            for device, dtype in (("cpu", torch.float32), ("npu", torch.int64), ("npu", torch.int32)):
+                torch.manual_seed(0)
+                lists = [[torch.rand(5).to(device)] for _ in range(4)]
+                step = torch.tensor(3, dtype=dtype, device=device)
+                options = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8}
+                getattr(torch, name)(*lists, [], [step], amsgrad=False, maximize=False, **options)
+                found.append([each.cpu() for (each,) in lists])
+                self.assertEqual(step.item(), 3)
+            for other in found[1:]:
+                for a, b in zip(other, found[0], strict=True):
+                    torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
+
     def test_training_lowers_the_loss(self):
         net, x = model().npu(), randn(16, 96, 8, 8, grad=False).npu()
         target = (torch.arange(16) % 5).npu()

@@ -20,6 +20,7 @@ from . import _C as _C  # noqa: E402
 from ._format import Format as Format  # noqa: E402
 
 _ALIASES = {
+    **{f"{__name__}._C.{name}": f"torch._C.{name}" for name in ("_distributed_c10d", "_profiler")},
     f"{__name__}.npu": "torch.npu",
     **{f"{__name__}.{name}": f"torch.npu.{name}" for name in ("onnx", "optim", "profiler", "utils")},
     **{f"{__name__}.contrib.{name}": f"torch.contrib.npu.optimized_lib.{name}" for name in ("function", "module")},

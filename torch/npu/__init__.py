@@ -458,6 +458,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         clear_npu_overflow_flag as clear_npu_overflow_flag,
         get_cann_version as get_cann_version,
         get_npu_overflow_flag as get_npu_overflow_flag,
+        get_soc_version as get_soc_version,
     )
 
 

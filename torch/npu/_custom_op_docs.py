@@ -91,11 +91,6 @@ def doc_of(name: str) -> str:
     import torch
 
     from . import operators
-    from ._custom_op_texts import DOCS as more
-    from ._custom_op_texts_integers import DOCS as integers
-    from ._custom_op_texts_layers import DOCS as layers
-    from ._custom_op_texts_sequence import DOCS as sequence
-    from ._custom_op_texts_transformer import DOCS as transformer
     from .operators._registration import FUNCTIONS
 
     packet = getattr(torch.ops.npu, name)
@@ -112,7 +107,7 @@ def doc_of(name: str) -> str:
         lines.append(f"{name}({', '.join(arguments)})")
     if name in operators.OPERATORS:
         return "\n".join((*lines, "", inspect.getdoc(FUNCTIONS[name]) or ""))
-    doc = {**more, **sequence, **transformer, **layers, **integers}.get(name) or _declared(name)
+    doc = _written(name) or _declared(name)
     lines += ["", *textwrap.wrap(doc.text, 100), "", "Args:"]
     for argument, kind in described.items():
         text = doc.args.get(argument) or COMMON.get(argument)
@@ -121,6 +116,23 @@ def doc_of(name: str) -> str:
         lines += _hanging(f"{argument} ({_kind(str(kind))}): {text}", more="    ")
     lines += ["", "Returns:", *_hanging(doc.returns), "", "Raises:", *_hanging(doc.raises or _RAISES)]
     return "\n".join(lines)
+
+
+def _written(name: str) -> Doc | None:
+    """What the tables of texts say of an operator."""
+    from . import (
+        _custom_op_texts,
+        _custom_op_texts_integers,
+        _custom_op_texts_layers,
+        _custom_op_texts_sequence,
+        _custom_op_texts_transformer,
+    )
+
+    families = (_custom_op_texts_sequence, _custom_op_texts_transformer, _custom_op_texts_layers)
+    for texts in (_custom_op_texts, *families, _custom_op_texts_integers):
+        if name in texts.DOCS:
+            return texts.DOCS[name]
+    return None
 
 
 def _declared(name: str) -> Doc:

@@ -2,6 +2,7 @@ r"""What Dynamo has to know to trace code that uses torch.npu: loaded with :mod:
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from torch._dynamo.device_interface import DeviceInterface
@@ -171,6 +172,13 @@ def _stream_context(self: Any, tx: Any, stream: Any) -> Any:
     return StreamContextVariable.create(tx, stream)
 
 
+def add_handlers(handlers: dict[Callable[..., Any], Callable[..., Any]]) -> None:
+    r"""Put torch.npu's functions of streams into Dynamo's table, beside what they are named after."""
+    for name in ("current_stream", "synchronize"):
+        handlers[getattr(torch.npu, name)] = handlers[getattr(torch.accelerator, name)]
+    handlers[torch.npu.stream] = _stream_context
+
+
 def register() -> None:
     r"""Tell Dynamo about torch.npu's classes and functions. Called once, by torch._dynamo."""
     from importlib.metadata import EntryPoint
@@ -178,7 +186,6 @@ def register() -> None:
     from torch._dynamo import trace_rules, utils
     from torch._dynamo.backends import registry
     from torch._dynamo.variables import (
-        TorchInGraphFunctionVariable,
         UserDefinedClassVariable,
         streams as stream_variables,
         torch as torch_variables,
@@ -203,10 +210,6 @@ def register() -> None:
     _device_context_manager_map[torch.npu.device] = NPUDeviceVariable
     UserDefinedClassVariable._in_graph_classes().update({torch.npu.Stream, torch.npu.Event})
     stream_variables._stream_fn_to_variable_cls[torch.npu.current_stream] = stream_variable()
-    handlers = TorchInGraphFunctionVariable._get_handlers()
-    for name in ("current_stream", "synchronize"):
-        handlers[getattr(torch.npu, name)] = handlers[getattr(torch.accelerator, name)]
-    handlers[torch.npu.stream] = _stream_context
     trace_rules.torch_non_c_binding_in_graph_functions.update(_rules())
     drop_cuda_names()
     guarded = dict.fromkeys(getattr(torch.npu, name) for name in _GUARDED)

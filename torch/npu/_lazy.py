@@ -156,6 +156,7 @@ _BY_MODULE = {
         "clear_npu_overflow_flag",
         "get_cann_version",
         "get_npu_overflow_flag",
+        "get_soc_version",
     ),
 }
 NAMES = {name: module for module, names in _BY_MODULE.items() for name in names}

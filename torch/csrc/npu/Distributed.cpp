@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupHCCL.hpp>
 
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 
 namespace torch::npu {
 namespace {
@@ -54,6 +55,7 @@ c10::intrusive_ptr<Options> copy_of(const Options& options) {
   copy->group_name = options.group_name;
   copy->group_desc = options.group_desc;
   copy->global_ranks_in_group = options.global_ranks_in_group;
+  copy->hccl_config = options.hccl_config;
   return copy;
 }
 
@@ -69,9 +71,12 @@ void bind_distributed(py::module_& m) {
       "ProcessGroupHCCL(store, rank, size, options=None): collectives of npu tensors, through HCCL. Made by "
       "torch.distributed.init_process_group(\"hccl\").");
   py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(
-      group, "Options", "Options of ProcessGroupHCCL: is_high_priority_stream, and those of every back end.")
+      group, "Options",
+      "Options of ProcessGroupHCCL: is_high_priority_stream, hccl_config (a dict of names; of no effect), and those of "
+      "every back end.")
       .def(py::init<bool>(), py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &Options::is_high_priority_stream)
+      .def_readwrite("hccl_config", &Options::hccl_config)
       .def("__copy__", &copy_of)
       .def("__deepcopy__", [](const Options& self, const py::object&) { return copy_of(self); }, py::arg("memo"));
 

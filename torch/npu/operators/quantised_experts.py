@@ -14,47 +14,54 @@ from .quantised_collectives import E8M0, as_bytes, check_fits, check_scale_dtype
 class _Experts:
     r"""What both products of experts check: numbers with a power of two for each 32 of them."""
 
-    def __init__(self, name, ranks, dtypes, sizes, hcom, send_counts, recv_counts, reserved, modes):
-        self.name, self.ranks, self.dtypes = name, ranks, dtypes
-        check_none(name, "counts are lists", **reserved)
-        for argument, mode in modes.items():
+    def __init__(self, name: str, given: dict):
+        """``given``: the operator's arguments by their names."""
+        self.name, self.given, self.ranks = name, given, given["ep_world_size"]
+        tensors = {each: given[each] for each in ("send_counts_tensor", "recv_counts_tensor")}
+        check_none(name, "counts are lists", **tensors)
+        for argument in ("gmm_x", "gmm_weight", "mm_x", "mm_weight"):
+            mode = given[f"{argument}_quant_mode"]
             if mode not in (None, 6):
-                raise NotImplementedError(f"{name}: {argument} must be 6, powers of two for blocks, not {mode}")
-        sizes = list(sizes or [0, 0, 0])
+                raise NotImplementedError(
+                    f"{name}: {argument}_quant_mode must be 6, powers of two for blocks, not {mode}"
+                )
+        sizes = list(given["group_size"] or [0, 0, 0])
         check(sizes in ([0, 0, 0], [1, 1, BLOCK]), name, f"group_size must be [1, 1, {BLOCK}], but is {sizes}")
-        self.group = group_named(name, hcom, ranks)
-        self.send_counts, self.recv_counts = send_counts, recv_counts
+        self.group = group_named(name, given["hcom"], self.ranks)
 
     def weight(self, which: str, weight: Tensor, scale: Tensor) -> Tensor:
-        numbers = numbers_of(self.name, f"{which}_weight", weight, self.dtypes[f"{which}_weight_dtype"])
+        numbers = numbers_of(self.name, f"{which}_weight", weight, self.given[f"{which}_weight_dtype"])
         argument = f"{which}_weight_scale"
-        check_scale_dtype(self.name, argument, scale, self.dtypes[f"{argument}_dtype"])
+        check_scale_dtype(self.name, argument, scale, self.given[f"{argument}_dtype"])
         check_dtype(self.name, argument, scale, (torch.uint8, E8M0))
         k, n = numbers.shape[-2:]
         check_fits(self.name, argument, scale, (*numbers.shape[:-2], -(-k // 64), n, 2))
         return numbers * block_scales(self.name, argument, scale, numbers.dim() - 2, k)
 
     def rows(self, which: str, x: Tensor, scale: Tensor) -> Tensor:
-        numbers = numbers_of(self.name, f"{which}_x", x, self.dtypes[f"{which}_x_dtype"])
+        numbers = numbers_of(self.name, f"{which}_x", x, self.given[f"{which}_x_dtype"])
         argument = f"{which}_x_scale"
-        check_scale_dtype(self.name, argument, scale, self.dtypes[f"{argument}_dtype"])
+        check_scale_dtype(self.name, argument, scale, self.given[f"{argument}_dtype"])
         check_dtype(self.name, argument, scale, (torch.uint8, E8M0))
         check_fits(self.name, argument, scale, (x.shape[0], -(-numbers.shape[1] // 64), 2))
         return numbers * block_scales(self.name, argument, scale, 1, numbers.shape[1])
 
     def counts(self, experts: int, rows: int) -> tuple[list[int], list[int]]:
-        sent = rows_by_rank(self.name, "send_counts", self.send_counts, self.ranks, experts, rows)
-        return sent, rows_by_rank(self.name, "recv_counts", self.recv_counts, self.ranks, experts, None)
+        sent = rows_by_rank(self.name, "send_counts", self.given["send_counts"], self.ranks, experts, rows)
+        return sent, rows_by_rank(self.name, "recv_counts", self.given["recv_counts"], self.ranks, experts, None)
 
-    def shared(self, mm_x, mm_weight, mm_x_scale, mm_weight_scale, dtype, empty: Tensor) -> Tensor:
-        given = [t is None for t in (mm_x, mm_weight, mm_x_scale, mm_weight_scale)]
-        check(all(given) or not any(given), self.name, "mm_x, mm_weight and their scales go together")
-        if mm_x is None:
+    def result(self, which: str) -> torch.dtype:
+        return result_dtype(self.name, f"{which}_y_dtype", self.given[f"{which}_y_dtype"])
+
+    def shared(self, empty: Tensor) -> Tensor:
+        x, weight, *scales = (self.given[f"mm_{each}"] for each in ("x", "weight", "x_scale", "weight_scale"))
+        missing = [t is None for t in (x, weight, *scales)]
+        check(all(missing) or not any(missing), self.name, "mm_x, mm_weight and their scales go together")
+        if x is None:
             return empty
-        weight = self.weight("mm", mm_weight, mm_weight_scale)
-        left = self.rows("mm", mm_x, mm_x_scale)
-        check_matrices(self.name, left, weight)
-        return (left @ weight).to(result_dtype(self.name, "mm_y_dtype", dtype))
+        right, left = self.weight("mm", weight, scales[1]), self.rows("mm", x, scales[0])
+        check_matrices(self.name, left, right)
+        return (left @ right).to(self.result("mm"))
 
 
 _GMM = (
@@ -157,34 +164,9 @@ def npu_alltoallv_quant_gmm(
         RuntimeError: for shapes, dtypes or counts that do not fit, and a group that does not exist.
         NotImplementedError: for counts as tensors, hifloat8, and scales for whole tensors.
     """
-    name = "npu_alltoallv_quant_gmm"
-    held = _Experts(
-        name,
-        ep_world_size,
-        {
-            "gmm_x_dtype": gmm_x_dtype,
-            "gmm_weight_dtype": gmm_weight_dtype,
-            "gmm_x_scale_dtype": gmm_x_scale_dtype,
-            "gmm_weight_scale_dtype": gmm_weight_scale_dtype,
-            "mm_x_dtype": mm_x_dtype,
-            "mm_weight_dtype": mm_weight_dtype,
-            "mm_x_scale_dtype": mm_x_scale_dtype,
-            "mm_weight_scale_dtype": mm_weight_scale_dtype,
-        },
-        group_size,
-        hcom,
-        send_counts,
-        recv_counts,
-        {"send_counts_tensor": send_counts_tensor, "recv_counts_tensor": recv_counts_tensor},
-        {
-            "gmm_x_quant_mode": gmm_x_quant_mode,
-            "gmm_weight_quant_mode": gmm_weight_quant_mode,
-            "mm_x_quant_mode": mm_x_quant_mode,
-            "mm_weight_quant_mode": mm_weight_quant_mode,
-        },
-    )
+    held = _Experts("npu_alltoallv_quant_gmm", locals())
     weight = held.weight("gmm", gmm_weight, gmm_weight_scale)
-    result = result_dtype(name, "gmm_y_dtype", gmm_y_dtype)
+    result = held.result("gmm")
     experts = weight.shape[0]
     held.rows("gmm", gmm_x, gmm_x_scale)
     sent, received = held.counts(experts, gmm_x.shape[0])
@@ -194,7 +176,7 @@ def npu_alltoallv_quant_gmm(
         for t in (gmm_x, gmm_x_scale)
     )
     out = grouped_product(held.rows("gmm", permuted, scale), weight, ends).to(result)
-    shared = held.shared(mm_x, mm_weight, mm_x_scale, mm_weight_scale, mm_y_dtype, out.new_empty(0))
+    shared = held.shared(out.new_empty(0))
     return out, shared, permuted if permute_out_flag else gmm_x.new_empty(0)
 
 
@@ -285,43 +267,17 @@ def npu_quant_gmm_alltoallv(
         RuntimeError: for shapes, dtypes or counts that do not fit, and a group that does not exist.
         NotImplementedError: for counts as tensors, hifloat8, and scales for whole tensors.
     """
-    name = "npu_quant_gmm_alltoallv"
-    held = _Experts(
-        name,
-        ep_world_size,
-        {
-            "gmm_x_dtype": gmm_x_dtype,
-            "gmm_weight_dtype": gmm_weight_dtype,
-            "gmm_x_scale_dtype": gmm_x_scale_dtype,
-            "gmm_weight_scale_dtype": gmm_weight_scale_dtype,
-            "mm_x_dtype": mm_x_dtype,
-            "mm_weight_dtype": mm_weight_dtype,
-            "mm_x_scale_dtype": mm_x_scale_dtype,
-            "mm_weight_scale_dtype": mm_weight_scale_dtype,
-        },
-        group_size,
-        hcom,
-        send_counts,
-        recv_counts,
-        {"send_counts_tensor": send_counts_tensor, "recv_counts_tensor": recv_counts_tensor},
-        {
-            "gmm_x_quant_mode": gmm_x_quant_mode,
-            "gmm_weight_quant_mode": gmm_weight_quant_mode,
-            "mm_x_quant_mode": mm_x_quant_mode,
-            "mm_weight_quant_mode": mm_weight_quant_mode,
-        },
-    )
-    check_none(
-        name, "what is sent is not quantised", comm_quant_scale=comm_quant_scale, comm_quant_dtype=comm_quant_dtype
-    )
+    held = _Experts("npu_quant_gmm_alltoallv", locals())
+    unused = {"comm_quant_scale": comm_quant_scale, "comm_quant_dtype": comm_quant_dtype}
+    check_none(held.name, "what is sent is not quantised", **unused)
     if comm_quant_mode not in (None, 0):
-        raise NotImplementedError(f"{name}: comm_quant_mode must be 0, not {comm_quant_mode}")
+        raise NotImplementedError(f"{held.name}: comm_quant_mode must be 0, not {comm_quant_mode}")
     weight = held.weight("gmm", gmm_weight, gmm_weight_scale)
-    result = result_dtype(name, "gmm_y_dtype", gmm_y_dtype)
+    result = held.result("gmm")
     experts = weight.shape[0]
     sent, received = held.counts(experts, gmm_x.shape[0])
     order, ends = by_expert(send_counts, ep_world_size, experts, gmm_x.device)
     out = grouped_product(held.rows("gmm", gmm_x, gmm_x_scale), weight, ends).to(result)
     by_rank = torch.empty_like(out).index_copy(0, order, out)
     back = all_to_all(by_rank, received, sent, held.group)
-    return back, held.shared(mm_x, mm_weight, mm_x_scale, mm_weight_scale, mm_y_dtype, out.new_empty(0))
+    return back, held.shared(out.new_empty(0))

@@ -31,6 +31,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 namespace c10d {
@@ -47,6 +48,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
         : Backend::Options(HCCL_BACKEND_NAME, kBackendDefaultTimeout),
           is_high_priority_stream(is_high_priority_stream) {}
     bool is_high_priority_stream;
+    // What scripts tell HCCL of a communicator, such as sizes of its buffers: kept, of no effect here.
+    std::map<std::string, std::variant<bool, int64_t, std::string>> hccl_config;
   };
 
   // One operation under way, as the watchdog knows it; it holds no tensors.

@@ -86,14 +86,20 @@ void sgd(TensorList params, TensorList grads, TensorList momenta, double weight_
 }
 
 void adam(const char* name, bool decoupled, TensorList params, TensorList grads, TensorList exp_avgs,
-          TensorList exp_avg_sqs, TensorList max_exp_avg_sqs, TensorList steps, const Rate& lr, double beta1,
+          TensorList exp_avg_sqs, TensorList max_exp_avg_sqs, TensorList given_steps, const Rate& lr, double beta1,
           double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
           const OptionalTensor& found_inf) {
   if (params.empty()) {
     return;
   }
   check(name, {params, grads, exp_avgs, exp_avg_sqs});
-  TORCH_CHECK(steps.size() == params.size(), name, ": lists of ", params.size(), " and ", steps.size(), " tensors");
+  TORCH_CHECK(given_steps.size() == params.size(), name, ": lists of ", params.size(), " and ", given_steps.size(),
+              " tensors");
+  // The device counts steps in floating numbers; scripts also do in integers, as the CPU's kernel allows.
+  std::vector<Tensor> steps;
+  for (const Tensor& step : given_steps) {
+    steps.push_back(isFloatingType(step.scalar_type()) ? step : step.to(kFloat));
+  }
   const TensorList maxima = amsgrad ? max_exp_avg_sqs : TensorList();
   TORCH_CHECK(!amsgrad || maxima.size() == params.size(), name, ": a buffer of maxima is missing");
   if (amsgrad) check(name, {params, maxima});
