@@ -1,5 +1,5 @@
-"""Products of CSR and CSC matrices with dense ones on npu: one IR operator each, against the same in fp64 on the CPU; and
-the same on a device that has CANN's operators alone."""
+"""Products of CSR and CSC matrices with dense ones on npu: one IR operator each, against the same in fp64 on the CPU;
+and the same on a device that has CANN's operators alone."""
 
 import torch.nn.functional as F
 from common_utils import run_in_process, run_tests
@@ -39,7 +39,9 @@ class TestProducts(SparseCase):
         if index == torch.int64:
             return s
         make = torch.sparse_csr_tensor if layout == torch.sparse_csr else torch.sparse_csc_tensor
-        parts = (s.crow_indices(), s.col_indices()) if layout == torch.sparse_csr else (s.ccol_indices(), s.row_indices())
+        parts = (
+            (s.crow_indices(), s.col_indices()) if layout == torch.sparse_csr else (s.ccol_indices(), s.row_indices())
+        )
         return make(*(p.to(index) for p in parts), s.values(), s.shape)
 
     def test_values(self):
@@ -112,7 +114,7 @@ class TestProducts(SparseCase):
         s @ r
         before = launched()
         s @ r
-        self.assertLessEqual(launched() - before, 2)  # and a copy to the result
+        self.assertLessEqual(launched() - before, 3)  # beside the result's zeros, and a copy to it
         torch.mm(s, r, out=out)
         self.near(out, s.cpu().to_dense().double() @ r.cpu().double(), torch.float32)
 

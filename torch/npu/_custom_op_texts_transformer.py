@@ -125,8 +125,8 @@ _LOSS = {
 DOCS = {
     "npu_fusion_attention": Doc(
         "Attention: dropout(softmax(mask(scale * (pse + query @ key^T)))) @ value, differentiable by query, key, "
-        "value, pse and sink. Scores are float32; of float16, bfloat16 and float32 they are made in blocks and not kept, "
-        "other calls are composed of other operators.",
+        "value, pse and sink. Scores are float32; of float16, bfloat16 and float32 they are made in blocks, which are "
+        "not kept; other calls are composed of other operators.",
         _FUSION,
         "The result, in the layout and dtype of query; maximum and sum of each row of the scores, float32 of shape "
         "(batch, heads, queries, 8), or (positions, heads, 8) with TND; an empty tensor; seed, offset and number of "

@@ -31,10 +31,8 @@ std::array<Tensor, 3> heads_in(OpContext& c, size_t first) {
   return t;
 }
 
-// Upstream's kernel multiplies bf16 as it is, which is faster where the CPU can do it, and it has fp64.
-bool by_upstream(const Tensor& query) {
-  return query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kDouble;
-}
+// Upstream's kernel has fp64.
+bool by_upstream(const Tensor& query) { return query.scalar_type() == at::kDouble; }
 
 struct Sequence {
   int64_t batch, queries;
@@ -55,16 +53,20 @@ struct Operands {
     query = widen(q);
     key = widen(k);
     value = widen(v);
+    if (query.size(1) % key.size(1) != 0) refuse("the heads of query must be a multiple of those of key");
     for (int64_t b = 0; b < query.size(0); ++b) sequences.push_back({b, query.size(2)});
   }
+
+  // Of the query's heads so many share a key's.
+  int64_t group() const { return query.size(1) / key.size(1); }
 
   FlashHead head(int64_t batch, int64_t h) const {
     FlashHead head;
     head.queries = query.size(2);
     head.keys = key.size(2);
     head.query = flash_rows<const float>(query, batch, h);
-    head.key = flash_rows<const float>(key, batch, h);
-    head.value = flash_rows<const float>(value, batch, h);
+    head.key = flash_rows<const float>(key, batch, h / group());
+    head.value = flash_rows<const float>(value, batch, h / group());
     head.scale = scale;
     if (causal) head.after = 0;
     if (!mask.defined()) return head;
@@ -91,9 +93,8 @@ struct Operands {
 void attention(OpContext& c) {
   if (by_upstream(c.in_any(0))) {
     const auto [q, k, v] = heads_in(c, 0);
-    const auto [out, logsumexp] =
-        at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, c.attrs().boolean("is_causal", false),
-                                                        some(optional_in(c, 3)), c.in_scalar(4).toDouble());
+    const auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, c.attrs().boolean("is_causal", false), some(optional_in(c, 3)), c.in_scalar(4).toDouble());
     c.set_out(0, out.transpose(1, 2));
     c.set_out(1, logsumexp.transpose(1, 2));
     return;
@@ -142,24 +143,26 @@ void attention_grad(OpContext& c) {
     made[i] = at::zeros(c.out_dims(i), at::kFloat);
     gradients[i] = made[i].transpose(1, 2);
   }
-  const int64_t heads = o.query.size(1), queries = o.query.size(2);
-  flash_tasks(o.query.size(0) * heads, false, [&](int64_t task) {
-    const int64_t batch = task / heads, h = task % heads;
+  const int64_t heads = o.query.size(1), queries = o.query.size(2), key_heads = o.key.size(1), group = o.group();
+  flash_tasks(o.query.size(0) * key_heads, false, [&](int64_t task) {
+    const int64_t batch = task / key_heads, key_head = task % key_heads;
     std::vector<float> max(static_cast<size_t>(queries)), sum(max.size());
-    const float* from = logsumexp.const_data_ptr<float>() + batch * queries * heads + h;
-    for (size_t i = 0; i < max.size(); ++i) {
-      max[i] = from[static_cast<int64_t>(i) * heads];
-      sum[i] = std::isinf(max[i]) ? 0.0F : 1.0F;
+    for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h) {
+      const float* from = logsumexp.const_data_ptr<float>() + batch * queries * heads + h;
+      for (size_t i = 0; i < max.size(); ++i) {
+        max[i] = from[static_cast<int64_t>(i) * heads];
+        sum[i] = std::isinf(max[i]) ? 0.0F : 1.0F;
+      }
+      FlashGradient g;
+      g.dout = flash_rows<const float>(dout, batch, h);
+      g.out = flash_rows<const float>(out, batch, h);
+      g.max = max.data();
+      g.sum = sum.data();
+      g.dquery = flash_rows<float>(gradients[0], batch, h);
+      g.dkey = flash_rows<float>(gradients[1], batch, key_head);
+      g.dvalue = flash_rows<float>(gradients[2], batch, key_head);
+      flash_backward(o.head(batch, h), g);
     }
-    FlashGradient g;
-    g.dout = flash_rows<const float>(dout, batch, h);
-    g.out = flash_rows<const float>(out, batch, h);
-    g.max = max.data();
-    g.sum = sum.data();
-    g.dquery = flash_rows<float>(gradients[0], batch, h);
-    g.dkey = flash_rows<float>(gradients[1], batch, h);
-    g.dvalue = flash_rows<float>(gradients[2], batch, h);
-    flash_backward(o.head(batch, h), g);
   });
   for (size_t i = 0; i < 3; ++i) c.out(i).copy_(made[i]);
 }

@@ -179,9 +179,9 @@ SIM_MULTIVERSION float dot(const float* x, const float* y, int64_t n) {
 namespace {
 
 // The compiler makes its versions of functions, not of templates.
-#define SIM_READ(T)                                                                      \
+#define SIM_READ(T)                                                                       \
   SIM_MULTIVERSION void read(const T* __restrict from, int64_t n, float* __restrict to) { \
-    for (int64_t i = 0; i < n; ++i) to[i] = read_element(from + i);                      \
+    for (int64_t i = 0; i < n; ++i) to[i] = read_element(from + i);                       \
   }
 SIM_READ(float)
 SIM_READ(c10::BFloat16)

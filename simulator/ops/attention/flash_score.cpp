@@ -294,9 +294,30 @@ void score_grad(OpContext& c) {
 SIM_OP(FlashAttentionScoreGrad)
     .inputs(4, 25)
     .outputs(7)
-    .dtypes({kTypes, kTypes, kTypes, kTypes, kTypes, dtype_bit(ACL_UINT8), kTypes, kBytes, dtype_bit(ACL_FLOAT),
-             dtype_bit(ACL_FLOAT), kTypes, kTypes, dtype_bit(ACL_INT64), dtype_bit(ACL_INT64), dtype_bit(ACL_INT64),
-             kAllTypes, kAllTypes, kAllTypes, kAllTypes, kAllTypes, kAllTypes, kAllTypes, kAllTypes, kAllTypes,
+    .dtypes({kTypes,
+             kTypes,
+             kTypes,
+             kTypes,
+             kTypes,
+             dtype_bit(ACL_UINT8),
+             kTypes,
+             kBytes,
+             dtype_bit(ACL_FLOAT),
+             dtype_bit(ACL_FLOAT),
+             kTypes,
+             kTypes,
+             dtype_bit(ACL_INT64),
+             dtype_bit(ACL_INT64),
+             dtype_bit(ACL_INT64),
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
+             kAllTypes,
              dtype_bit(ACL_FLOAT)})
     .attrs({"scale_value:float", "keep_prob:float", "pre_tockens:int", "next_tockens:int", "head_num:int",
             "input_layout:str", "inner_precise:int", "sparse_mode:int", "pse_type:int", "softmax_in_layout:str"})

@@ -19,39 +19,39 @@ using at::Tensor;
 constexpr int64_t kGrain = 1 << 14;
 
 // The compiler makes its versions of functions, not of templates.
-#define SIM_CSR_KERNELS(T, I)                                                                                        \
-  /* to += the sum of count rows of the dense matrix, each by its factor. */                                         \
-  SIM_MULTIVERSION void gather_rows(const T* factors, const I* rows, int64_t count, const T* dense, int64_t stride,  \
-                                    int64_t n, T* __restrict to) {                                                   \
-    for (int64_t p = 0; p < count; ++p) {                                                                            \
-      const T factor = factors[p];                                                                                   \
-      const T* __restrict from = dense + static_cast<int64_t>(rows[p]) * stride;                                     \
-      for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];                                                     \
-    }                                                                                                                \
-  }                                                                                                                  \
-  /* Adds a row, by count factors, to rows of the result. */                                                         \
-  SIM_MULTIVERSION void scatter_row(const T* factors, const I* rows, int64_t count, const T* __restrict from,        \
-                                    int64_t stride, int64_t n, T* out) {                                             \
-    for (int64_t p = 0; p < count; ++p) {                                                                            \
-      const T factor = factors[p];                                                                                   \
-      T* __restrict to = out + static_cast<int64_t>(rows[p]) * stride;                                               \
-      for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];                                                     \
-    }                                                                                                                \
-  }                                                                                                                  \
-  /* The inner products of a row with count rows of a matrix. */                                                     \
-  SIM_MULTIVERSION void dot_rows(const T* row, const T* matrix, const I* rows, int64_t count, int64_t n, T* to) {    \
-    constexpr int64_t kLanes = 16;                                                                                   \
-    for (int64_t p = 0; p < count; ++p) {                                                                            \
-      const T* other = matrix + static_cast<int64_t>(rows[p]) * n;                                                   \
-      T parts[kLanes] = {};                                                                                          \
-      int64_t i = 0;                                                                                                 \
-      for (; i + kLanes <= n; i += kLanes)                                                                           \
-        for (int64_t lane = 0; lane < kLanes; ++lane) parts[lane] += row[i + lane] * other[i + lane];                \
-      T sum = 0;                                                                                                     \
-      for (; i < n; ++i) sum += row[i] * other[i];                                                                   \
-      for (const T part : parts) sum += part;                                                                        \
-      to[p] = sum;                                                                                                   \
-    }                                                                                                                \
+#define SIM_CSR_KERNELS(T, I)                                                                                       \
+  /* to += the sum of count rows of the dense matrix, each by its factor. */                                        \
+  SIM_MULTIVERSION void gather_rows(const T* factors, const I* rows, int64_t count, const T* dense, int64_t stride, \
+                                    int64_t n, T* __restrict to) {                                                  \
+    for (int64_t p = 0; p < count; ++p) {                                                                           \
+      const T factor = factors[p];                                                                                  \
+      const T* __restrict from = dense + static_cast<int64_t>(rows[p]) * stride;                                    \
+      for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];                                                    \
+    }                                                                                                               \
+  }                                                                                                                 \
+  /* Adds a row, by count factors, to rows of the result. */                                                        \
+  SIM_MULTIVERSION void scatter_row(const T* factors, const I* rows, int64_t count, const T* __restrict from,       \
+                                    int64_t stride, int64_t n, T* out) {                                            \
+    for (int64_t p = 0; p < count; ++p) {                                                                           \
+      const T factor = factors[p];                                                                                  \
+      T* __restrict to = out + static_cast<int64_t>(rows[p]) * stride;                                              \
+      for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];                                                    \
+    }                                                                                                               \
+  }                                                                                                                 \
+  /* The inner products of a row with count rows of a matrix. */                                                    \
+  SIM_MULTIVERSION void dot_rows(const T* row, const T* matrix, const I* rows, int64_t count, int64_t n, T* to) {   \
+    constexpr int64_t kLanes = 16;                                                                                  \
+    for (int64_t p = 0; p < count; ++p) {                                                                           \
+      const T* other = matrix + static_cast<int64_t>(rows[p]) * n;                                                  \
+      T parts[kLanes] = {};                                                                                         \
+      int64_t i = 0;                                                                                                \
+      for (; i + kLanes <= n; i += kLanes)                                                                          \
+        for (int64_t lane = 0; lane < kLanes; ++lane) parts[lane] += row[i + lane] * other[i + lane];               \
+      T sum = 0;                                                                                                    \
+      for (; i < n; ++i) sum += row[i] * other[i];                                                                  \
+      for (const T part : parts) sum += part;                                                                       \
+      to[p] = sum;                                                                                                  \
+    }                                                                                                               \
   }
 SIM_CSR_KERNELS(float, int32_t)
 SIM_CSR_KERNELS(float, int64_t)
@@ -124,10 +124,10 @@ void sample(const Tensor& bounds, const Tensor& places, const Tensor& left, cons
 }
 
 // Calls body<T, I> for fp32 or fp64 and the indices' dtype.
-#define SIM_CSR_CALL(body, type, indices, ...)                        \
-  if ((type) == at::kDouble) {                                        \
+#define SIM_CSR_CALL(body, type, indices, ...)                                                       \
+  if ((type) == at::kDouble) {                                                                       \
     (indices) == at::kInt ? body<double, int32_t>(__VA_ARGS__) : body<double, int64_t>(__VA_ARGS__); \
-  } else {                                                            \
+  } else {                                                                                           \
     (indices) == at::kInt ? body<float, int32_t>(__VA_ARGS__) : body<float, int64_t>(__VA_ARGS__);   \
   }
 

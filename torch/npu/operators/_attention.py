@@ -3,9 +3,10 @@ r"""Attention as the operators of this package share it: heads of a layout, page
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ._checks import check
 

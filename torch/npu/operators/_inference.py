@@ -399,7 +399,6 @@ def _sequences(c: Inference, query: Tensor) -> tuple[Tensor, Tensor]:
     check(len(parts) == batch, c.name, f"the query has {batch} sequences, but key has {len(parts)}")
     outs, all_sums = [], []
     for (start, length), (part_key, part_value) in zip(queries, parts, strict=True):
-        count = part_key.shape[2]
         part = query[:, start : start + length].unsqueeze(0)
         out, sums = attend(part, part_key, part_value, c.scale, sink=c.sink, band=_band(c))
         outs.append(out.squeeze(0))

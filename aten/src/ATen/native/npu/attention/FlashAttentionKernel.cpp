@@ -1,5 +1,5 @@
-// Attention in blocks for npu_fusion_attention: FlashAttentionScore and FlashAttentionScoreGrad, which keep no matrix of
-// scores. The simulated device takes every call that it has a dtype for; another is given what CANN documents.
+// Attention in blocks for npu_fusion_attention: FlashAttentionScore and FlashAttentionScoreGrad, which keep no matrix
+// of scores. The simulated device takes every call that it has a dtype for; another is given what CANN documents.
 
 #include <ATen/native/npu/attention/FusionAttention.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
@@ -49,8 +49,7 @@ bool documented(const Call& c, const Tensor& q, const Tensor& v, const Parts& al
   const int64_t width = first.query.size(3), value_width = first.value.size(3);
   return c.heads <= kMostHeads && width <= kWidest && value_width == width && !given(c.pse) && !given(c.sink) &&
          v.scalar_type() == q.scalar_type() && documented_mask(c, all) && c.statistics.empty() &&
-         std::all_of(all.parts.begin(), all.parts.end(),
-                     [](const Part& p) { return p.queries() > 0 && p.keys() > 0; });
+         std::all_of(all.parts.begin(), all.parts.end(), [](const Part& p) { return p.queries() > 0 && p.keys() > 0; });
 }
 
 // A list of the host, absent where there is none.

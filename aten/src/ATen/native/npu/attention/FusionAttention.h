@@ -87,7 +87,6 @@ std::array<Tensor, 5> gradients_in_blocks(const Call& c, const Tensor& q, const 
 
 // ---- composed of other operators, FusionAttentionKernel.cpp
 std::array<Tensor, 5> composed_gradients(const Call& c, const Tensor& q, const Tensor& k, const Tensor& v,
-                                         const Tensor& dy, const Tensor& kept,
-                                         const std::optional<Attended>& attended);
+                                         const Tensor& dy, const Tensor& kept, const std::optional<Attended>& attended);
 
 }  // namespace at::native::npu::fusion_attention

@@ -88,8 +88,7 @@ void check_bias(const Call& c, const Part& p) {
   if (!compressed(c, queries)) {
     const std::array<int64_t, 4> scores{p.query.size(0), p.query.size(1), queries, keys};
     TORCH_CHECK(at::is_expandable_to(pse.sizes(), scores), c.name, ": pse must broadcast to the scores, ",
-                IntArrayRef(scores),
-                ", but is ", pse.sizes());
+                IntArrayRef(scores), ", but is ", pse.sizes());
     return;
   }
   TORCH_CHECK(pse.size(-2) == kAlibiRows && queries == keys && keys <= pse.size(-1), c.name,
@@ -152,9 +151,7 @@ Parts split(const Call& c, const Tensor& q, const Tensor& k, const Tensor& v) {
   Parts all;
   all.key_heads = key_heads(c, q, k, v);
   if (!c.by_sequence()) {
-    Part p{to_heads(q, c.layout, c.heads),
-           to_heads(k, c.layout, all.key_heads),
-           to_heads(v, c.layout, all.key_heads),
+    Part p{to_heads(q, c.layout, c.heads), to_heads(k, c.layout, all.key_heads), to_heads(v, c.layout, all.key_heads),
            0};
     TORCH_CHECK(p.key.sizes().slice(0, 3) == p.value.sizes().slice(0, 3) && p.query.size(0) == p.key.size(0), c.name,
                 ": query, key and value do not fit together, they are ", q.sizes(), ", ", k.sizes(), " and ", v.sizes(),

@@ -1,6 +1,6 @@
 // npu_fusion_attention and its gradient: out = dropout(softmax(mask(scale * (pse + q k')))) v. One operator of the
-// device, which keeps no scores, where that can be (FlashAttentionKernel.cpp); else made of upstream's operators. Scores
-// are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one batch.
+// device, which keeps no scores, where that can be (FlashAttentionKernel.cpp); else made of upstream's operators.
+// Scores are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one batch.
 
 #include <ATen/ATen.h>
 #include <ATen/native/npu/attention/FusionAttention.h>
@@ -178,19 +178,18 @@ struct Dropout {
   double p;
   Tensor bits;  // undefined: nothing is dropped
 
-  // One mask for all parts, in their order.
+  // One mask for all parts, in their order. The factors are constants, so gradients of any order are right.
   std::vector<Tensor> operator()(std::vector<Tensor> weights) const {
-    if (!bits.defined() || count_of(weights) == 0) return weights;
+    const int64_t count = count_of(weights);
+    if (!bits.defined() || count == 0) return weights;
     const auto& mask = NPU_CUSTOM_OP(npu_dropout_do_mask, "npu_dropout_do_mask", "");
-    if (weights.size() == 1) return {std::get<0>(mask.call(weights[0].contiguous(), bits, p))};
-    std::vector<Tensor> flat;
-    std::vector<int64_t> sizes;
-    for (const Tensor& w : weights) {
-      flat.push_back(w.flatten());
-      sizes.push_back(elements(w));
+    const Tensor factors = std::get<0>(mask.call(at::ones({count}, weights[0].options()), bits, p));
+    int64_t first = 0;
+    for (Tensor& w : weights) {
+      const int64_t own = elements(w);
+      w = w * factors.narrow(0, first, own).view(w.sizes());
+      first += own;
     }
-    const std::vector<Tensor> dropped = std::get<0>(mask.call(at::cat(flat, 0), bits, p)).split_with_sizes(sizes, 0);
-    for (size_t i = 0; i < weights.size(); ++i) weights[i] = dropped[i].view(weights[i].sizes());
     return weights;
   }
 };
@@ -298,8 +297,7 @@ std::array<Tensor, 5> composed_gradients(const Call& c, const Tensor& query, con
   Tensor dpse, dsink;
   for (size_t i = 0; i < all.parts.size(); ++i) {
     const Part& p = all.parts[i];
-    const Tensor sums =
-        (attended ? douts[i] * of_part(attended->out, i) : dweights[i] * weights[i]).sum(-1, true);
+    const Tensor sums = (attended ? douts[i] * of_part(attended->out, i) : dweights[i] * weights[i]).sum(-1, true);
     const Tensor dscores = weights[i] * (dweights[i] - sums) * c.scale;
     dq.push_back(at::matmul(dscores, repeat_heads(p.key.to(wide), c.heads)).to(query.scalar_type()));
     dk.push_back(
@@ -373,13 +371,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t> npu_fusion
   const bool at_once = !fa::is_traced(query) && fa::in_blocks(c, query, key, value, all);
   fa::Attended a = at_once ? fa::attend_in_blocks(c, query, key, value, dropout.bits)
                            : fa::composed(c, query, all, dropout, drawn_by_aten);
-  return {std::move(a.out),
-          std::move(a.max),
-          std::move(a.sum),
-          at::empty({0}, query.options()),
-          seed,
-          offset,
-          count};
+  return {std::move(a.out), std::move(a.max), std::move(a.sum), at::empty({0}, query.options()), seed, offset, count};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
@@ -414,9 +406,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> npu_fusion_attention_grad(
   Tensor kept;
   if (keep_prob < 1) kept = fa::mask_bits(query, fa::count_of(all), 1 - keep_prob, seed, offset);
   const bool differentiated =
-      at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad() ||
-                                     dy.requires_grad() || (given(pse) && pse->requires_grad()) ||
-                                     (given(sink) && sink->requires_grad()));
+      at::GradMode::is_enabled() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad() || dy.requires_grad() ||
+       (given(pse) && pse->requires_grad()) || (given(sink) && sink->requires_grad()));
   std::optional<fa::Attended> attended;
   if (given(softmax_max) && given(softmax_sum) && given(attention_in)) {
     attended = fa::Attended{*attention_in, *softmax_max, *softmax_sum};

@@ -22,13 +22,14 @@ ScalarType summed_type(ScalarType type) {
 bool floating(const Tensor& t) { return at::isFloatingType(t.scalar_type()); }
 
 bool index_types(const Tensor& bounds, const Tensor& places) {
-  return bounds.scalar_type() == places.scalar_type() && (places.scalar_type() == kInt || places.scalar_type() == kLong);
+  return bounds.scalar_type() == places.scalar_type() &&
+         (places.scalar_type() == kInt || places.scalar_type() == kLong);
 }
 
 }  // namespace
 
 std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& places, const Tensor& values, int64_t m,
-                                         const Tensor& dense, bool by_column) {
+                                         const Tensor& dense, bool by_column, const Tensor& into) {
   if (lacks("CsrMatMul") || bounds.dim() != 1 || values.dim() != 1 || !floating(dense) ||
       values.scalar_type() != dense.scalar_type() || !index_types(bounds, places)) {
     return std::nullopt;
@@ -37,7 +38,9 @@ std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& pla
   if (values.size(0) == 0 || m == 0 || dense.numel() == 0) {
     return at::zeros({m, dense.size(1)}, dense.options().dtype(type));
   }
-  Tensor result = empty_npu({m, dense.size(1)}, type, dense.device());
+  const bool fits = into.defined() && into.is_contiguous() && into.scalar_type() == type &&
+                    into.sizes().equals({m, dense.size(1)}) && !into.is_alias_of(dense) && !into.is_alias_of(values);
+  Tensor result = fits ? into : empty_npu({m, dense.size(1)}, type, dense.device());
   OpCommand cmd;
   cmd.Name("CsrMatMul").Input(bounds).Input(places).Input(values).Input(dense).Output(result);
   cmd.Attr("by_column", by_column).Run();
@@ -46,8 +49,8 @@ std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& pla
 
 std::optional<Tensor> sampled_product(const Tensor& bounds, const Tensor& places, const Tensor& left,
                                       const Tensor& right) {
-  if (lacks("CsrSampledMatMul") || bounds.dim() != 1 || !floating(left) ||
-      left.scalar_type() != right.scalar_type() || !index_types(bounds, places)) {
+  if (lacks("CsrSampledMatMul") || bounds.dim() != 1 || !floating(left) || left.scalar_type() != right.scalar_type() ||
+      !index_types(bounds, places)) {
     return std::nullopt;
   }
   const ScalarType type = wide_type(left.scalar_type());
