@@ -290,6 +290,24 @@ print((torch.npu.max_memory_allocated() - device) / 2**20, own("VmHWM") - before
             self.assertLess(on_device, 32, f"fusion {fusion}")
             self.assertLess(of_process, 110, f"fusion {fusion}")
 
+    def test_inference(self):
+        script = """
+import torch
+hidden = torch.ones(2048, 2048, dtype=torch.bool, device="npu").triu(1)
+q, k, v = (torch.randn(1, 2, 8192, 64, dtype=torch.float16).npu() for _ in range(3))
+options = dict(num_heads=2, input_layout="BNSD", scale=0.125, atten_mask=hidden, sparse_mode=3)
+ends = dict(actual_seq_lengths=[8192], actual_seq_lengths_kv=[8192])
+torch.npu.reset_peak_memory_stats()
+before = torch.npu.memory_allocated()
+out = torch.ops.npu.npu_fused_infer_attention_score(q, k, v, **options)[0]
+by_sequence = torch.ops.npu.npu_fused_infer_attention_score(
+    *(t[0].transpose(0, 1) for t in (q, k, v)), **options | ends | {"input_layout": "TND"})[0]
+print((torch.npu.max_memory_allocated() - before) / 2**20, torch.equal(by_sequence.transpose(0, 1)[None], out))
+"""
+        on_device, same = run_in_process(script).stdout.split()
+        self.assertLess(float(on_device), 48)
+        self.assertEqual(same, "True")
+
 
 class TestCard(TestCase):
     """CANN's operators alone: what it documents goes to FlashAttentionScore, the rest is composed."""
