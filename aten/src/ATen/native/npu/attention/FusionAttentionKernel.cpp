@@ -62,7 +62,7 @@ Tensor bias_of(const Call& c, const Part& p) {
   const int64_t queries = p.queries(), keys = p.keys();
   if (!compressed(c, queries)) return pse;
   const Tensor row = pse.select(-2, kAlibiRows - 1).index_select(-1, alibi_columns(pse, queries, keys));
-  const Tensor bias = row.unflatten(-1, {queries, keys});
+  Tensor bias = row.unflatten(-1, {queries, keys});
   if (!c.by_sequence() || bias.size(0) == 1) return bias;
   return bias.narrow(0, static_cast<int64_t>(p.index), 1);
 }
@@ -149,7 +149,7 @@ Weights softmax_of(const Call& c, const Part& p, size_t count) {
 
 // Of one part, (batch, heads, queries, 1), from statistics as they are stored.
 Tensor statistics_of(const Call& c, const Parts& all, size_t index, const Tensor& stored) {
-  const Tensor single = stored.narrow(-1, 0, 1);
+  Tensor single = stored.narrow(-1, 0, 1);
   if (!c.by_sequence()) return single;
   const auto [start, length] = all.queries[index];
   if (c.statistics == "TND") return single.narrow(0, start, length).transpose(0, 1).unsqueeze(0);
