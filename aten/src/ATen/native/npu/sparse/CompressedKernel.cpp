@@ -55,22 +55,19 @@ Tensor in_layout(const Tensor& coo, const Tensor& like) {
 }
 
 // `matrix` of CSR or kin, transposed or not, times a dense one.
-Tensor times(const Tensor& matrix, const Tensor& dense, bool transpose, const Tensor& into = {}) {
+Tensor times(const Tensor& matrix, const Tensor& dense, bool transpose) {
   const int64_t m = matrix.size(transpose ? 1 : 0);
   if (matrix.layout() == kSparseCsr || matrix.layout() == kSparseCsc) {
     const auto [bounds, places] = at::sparse_csr::getCompressedPlainIndices(matrix);
     const bool by_column = (matrix.layout() == kSparseCsc) != transpose;
-    if (auto at_once = compressed_product(bounds, places, matrix.values(), m, dense, by_column, into)) {
-      return *at_once;
-    }
+    if (auto at_once = compressed_product(bounds, places, matrix.values(), m, dense, by_column)) return *at_once;
   }
   const Elements e = transpose ? transposed(elements_of(matrix)) : elements_of(matrix);
   return product(e.rows, e.columns, e.values, m, dense);
 }
 
-// `into` may become the result, or be left as it is.
-Tensor matrix_product(const Tensor& mat1, const Tensor& mat2, const Tensor& into) {
-  if (is_compressed(mat1) && mat2.layout() == kStrided) return times(mat1, mat2, false, into);
+Tensor matrix_product(const Tensor& mat1, const Tensor& mat2) {
+  if (is_compressed(mat1) && mat2.layout() == kStrided) return times(mat1, mat2, false);
   if (mat1.layout() == kStrided && is_compressed(mat2)) return times(mat2, mat1.t(), true).t();
   const auto coo = [](const Tensor& t) { return t.is_sparse() ? t : t.to_sparse(); };
   return sparse_product(coo(mat1), coo(mat2));
@@ -146,10 +143,9 @@ Tensor& compressed_addmm_out(const Tensor& self, const Tensor& mat1, const Tenso
               "addmm: Expected operands of one dtype, got ", self.scalar_type(), ", ", mat1.scalar_type(), " and ",
               mat2.scalar_type());
   const std::array<int64_t, 2> sizes{mat1.size(0), mat2.size(1)};
-  const bool adds = !beta.equal(0), alone = !adds && alpha.equal(1) && result.layout() == kStrided;
-  Tensor sum = matrix_product(mat1, mat2, alone ? result : Tensor());
-  if (alone && sum.is_same(result)) return result;
+  Tensor sum = matrix_product(mat1, mat2);
   if (!alpha.equal(1)) sum = sum.mul(alpha);
+  const bool adds = !beta.equal(0);
   if (result.layout() == kStrided) {
     sum = sum.is_sparse() ? sum.to_dense() : sum;
     if (adds) {

@@ -29,7 +29,7 @@ bool index_types(const Tensor& bounds, const Tensor& places) {
 }  // namespace
 
 std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& places, const Tensor& values, int64_t m,
-                                         const Tensor& dense, bool by_column, const Tensor& into) {
+                                         const Tensor& dense, bool by_column) {
   if (lacks("CsrMatMul") || bounds.dim() != 1 || values.dim() != 1 || !floating(dense) ||
       values.scalar_type() != dense.scalar_type() || !index_types(bounds, places)) {
     return std::nullopt;
@@ -38,9 +38,7 @@ std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& pla
   if (values.size(0) == 0 || m == 0 || dense.numel() == 0) {
     return at::zeros({m, dense.size(1)}, dense.options().dtype(type));
   }
-  const bool fits = into.defined() && into.is_contiguous() && into.scalar_type() == type &&
-                    into.sizes().equals({m, dense.size(1)}) && !into.is_alias_of(dense) && !into.is_alias_of(values);
-  Tensor result = fits ? into : empty_npu({m, dense.size(1)}, type, dense.device());
+  Tensor result = empty_npu({m, dense.size(1)}, type, dense.device());
   OpCommand cmd;
   cmd.Name("CsrMatMul").Input(bounds).Input(places).Input(values).Input(dense).Output(result);
   cmd.Attr("by_column", by_column).Run();

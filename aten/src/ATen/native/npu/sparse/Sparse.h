@@ -47,10 +47,9 @@ void check_devices(const char* name, at::ArrayRef<std::reference_wrapper<const T
 // blocks: its product with a dense matrix. In the dtype that halves are computed in.
 Tensor product(const Tensor& rows, const Tensor& columns, const Tensor& values, int64_t m, const Tensor& dense);
 // A matrix of m rows stored by rows, or by columns (bounds of the columns, rows of the elements), and a dense one, by
-// one operator; nothing where the device has none for these operands. In the dtype that halves are computed in. The
-// result is `into` where that is given and fits.
+// one operator; nothing where the device has none for these operands. In the dtype that halves are computed in.
 std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& places, const Tensor& values, int64_t m,
-                                         const Tensor& dense, bool by_column, const Tensor& into = {});
+                                         const Tensor& dense, bool by_column);
 // The elements of left @ right at the places of a matrix stored by rows; as above.
 std::optional<Tensor> sampled_product(const Tensor& bounds, const Tensor& places, const Tensor& left,
                                       const Tensor& right);
