@@ -41,10 +41,11 @@ _FUSION = {
     "seed": "of the mask; 0: the generator's",
     "offset": "of the mask, with a seed",
     "dy": "gradient of the first result",
-    "softmax_max": "second result of the forward operator; not needed",
-    "softmax_sum": "third result of the forward operator; not needed",
+    "softmax_max": "second result of the forward operator; with the third and the first one the weights are made again "
+    "from them, which may be those of more keys, as attention in a ring has them; else the softmax is computed again",
+    "softmax_sum": "third result of the forward operator",
     "softmax_in": "fourth result of the forward operator; not needed",
-    "attention_in": "first result of the forward operator; not needed",
+    "attention_in": "first result of the forward operator",
     "numels": "seventh result of the forward operator; not needed",
 }
 _GROUPED = {
@@ -124,7 +125,8 @@ _LOSS = {
 DOCS = {
     "npu_fusion_attention": Doc(
         "Attention: dropout(softmax(mask(scale * (pse + query @ key^T)))) @ value, differentiable by query, key, "
-        "value, pse and sink. It is composed of other operators; scores are float32.",
+        "value, pse and sink. Scores are float32; of float16, bfloat16 and float32 they are made in blocks, which are "
+        "not kept; other calls are composed of other operators.",
         _FUSION,
         "The result, in the layout and dtype of query; maximum and sum of each row of the scores, float32 of shape "
         "(batch, heads, queries, 8), or (positions, heads, 8) with TND; an empty tensor; seed, offset and number of "

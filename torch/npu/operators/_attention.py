@@ -1,6 +1,9 @@
 r"""Attention as the operators of this package share it: heads of a layout, pages of a cache, masks, the sum itself."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import torch
 from torch import Tensor
@@ -176,6 +179,41 @@ def weighted(weights: Tensor, value: Tensor) -> Tensor:
     return (grouped @ wide(value).unsqueeze(2)).flatten(1, 2)
 
 
+class Band(NamedTuple):
+    r"""A sparse mode for whole sequences, with the mask that goes with it."""
+
+    mode: int
+    before: int
+    after: int
+    mask: Tensor
+
+
+def _in_blocks(*tensors: Tensor) -> bool:
+    r"""Whether npu_fusion_attention may compute it: it gives no gradient to the sums, and no symbols to a program."""
+    return (
+        _get_current_dispatch_mode() is None
+        and all(type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "npu" and t.numel() > 0 for t in tensors)
+        and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+    )
+
+
+def _attend_in_blocks(query, key, value, scale, hidden, sink, band) -> tuple[Tensor, Tensor]:
+    options = {}
+    if band is not None:
+        mask = band.mask.view(torch.uint8) if band.mask.dtype == torch.int8 else band.mask
+        options = {"sparse_mode": band.mode, "pre_tockens": band.before, "next_tockens": band.after}
+        options["atten_mask"] = mask.view(mask.shape[-2:])
+    elif hidden is not None:
+        while hidden.dim() < 4:
+            hidden = hidden.unsqueeze(0)
+        options["atten_mask"] = hidden.expand(*hidden.shape[:2], query.shape[2], key.shape[2])
+    operands = (wide(t) for t in (query, key, value))
+    out, top, total, *_ = torch.ops.npu.npu_fusion_attention(
+        *operands, query.shape[1], "BNSD", scale=scale, sink=sink, **options
+    )
+    return out, top[..., :1] + torch.log(total[..., :1])
+
+
 def attend(
     query: Tensor,
     key: Tensor,
@@ -183,6 +221,7 @@ def attend(
     scale: float,
     hidden: Tensor | None = None,
     sink: Tensor | None = None,
+    band: Band | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""
     Attention of heads, in fp32. A row that sees nothing gives 0.
@@ -194,11 +233,18 @@ def attend(
         scale: factor of the products.
         hidden: True where a query doesn't see a key; broadcasts to (batch, heads, queries, keys).
         sink: a score for each head that takes its share of the sum, and has no value.
+        band: what a sparse mode hides, instead of ``hidden``.
 
     Returns:
         The result, (batch, heads, queries, width of the value), and the logarithm of the sums of exponentials,
         (batch, heads, queries, 1); both in fp32.
     """
+    if _in_blocks(query, key, value, *(t for t in (hidden, sink) if t is not None)):
+        return _attend_in_blocks(query, key, value, scale, hidden, sink, band)
+    if band is not None:
+        queries, keys = query.shape[2], key.shape[2]
+        query_at, key_at = (torch.arange(n, device=query.device) for n in (queries, keys))
+        hidden = hidden_by_mode(band.mode, band.before, band.after, query_at.unsqueeze(-1), key_at, queries, keys)
     scores = scores_of(query, key, scale)
     if scores.shape[-1] == 0:
         sums = scores.new_full((*scores.shape[:-1], 1), HIDDEN)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ._attention import (
+    Band,
     attend,
     either,
     from_heads,
@@ -331,21 +332,28 @@ def _batch(c: Inference, query: Tensor, query_lengths: Sequence[int] | None) -> 
     query_at, no_query = places(queries, query_count, c.query_padding)
     key_at, hidden = places(keys, key_count, c.key_padding)
     no_key = hidden
-    if c.mask is not None:
+    whole = no_key is None and no_query is None and not decoding
+    band = _band(c) if whole else None
+    if c.mask is not None and band is None:
         if c.mode < 2:
             hidden = either(hidden, _given_mask(c, batch, queries, keys))
         if not decoding:
             at = query_at.unsqueeze(-1) if query_at.dim() == 1 else query_at.transpose(-1, -2)
-            band = hidden_by_mode(c.mode, c.before, c.after, at, key_at, query_count, key_count)
-            hidden = either(hidden, band)
+            beyond = hidden_by_mode(c.mode, c.before, c.after, at, key_at, query_count, key_count)
+            hidden = either(hidden, beyond)
     if no_key is not None:
         # What lies behind a sequence may be anything, and 0 times it need not be 0.
         value = value.masked_fill(no_key.transpose(-1, -2), 0)
-    out, sums = attend(query, key, value, c.scale, hidden, c.sink)
+    out, sums = attend(query, key, value, c.scale, hidden, c.sink, band)
     if no_query is not None:
         rows = no_query.transpose(-1, -2)
         out, sums = out.masked_fill(rows, 0), sums.masked_fill(rows, float("-inf"))
     return out, sums
+
+
+def _band(c: Inference) -> Band | None:
+    r"""What the sparse mode hides of whole sequences, where it means the same in training."""
+    return Band(c.mode, c.before, c.after, c.mask) if c.mask is not None and c.mode in (2, 3, 4) else None
 
 
 def _given_mask(c: Inference, batch: int, queries: int, keys: int) -> Tensor:
@@ -391,14 +399,8 @@ def _sequences(c: Inference, query: Tensor) -> tuple[Tensor, Tensor]:
     check(len(parts) == batch, c.name, f"the query has {batch} sequences, but key has {len(parts)}")
     outs, all_sums = [], []
     for (start, length), (part_key, part_value) in zip(queries, parts, strict=True):
-        count = part_key.shape[2]
-        hidden = None
-        if c.mask is not None:
-            at = torch.arange(length, device=query.device).unsqueeze(-1)
-            key_at = torch.arange(count, device=query.device)
-            hidden = hidden_by_mode(c.mode, c.before, c.after, at, key_at, length, count)
         part = query[:, start : start + length].unsqueeze(0)
-        out, sums = attend(part, part_key, part_value, c.scale, hidden, c.sink)
+        out, sums = attend(part, part_key, part_value, c.scale, sink=c.sink, band=_band(c))
         outs.append(out.squeeze(0))
         all_sums.append(sums.squeeze(0))
     rest = total - queries[-1][0] - queries[-1][1]

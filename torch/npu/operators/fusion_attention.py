@@ -252,10 +252,10 @@ def npu_fusion_attention_grad_v2(
         pse: as there.
         padding_mask: must be None.
         atten_mask: as there.
-        softmax_max: not read; the softmax is made again.
-        softmax_sum: not read.
+        softmax_max: the second result there, from which weights are made again; as of ``npu_fusion_attention_grad``.
+        softmax_sum: the third result there.
         softmax_in: not read.
-        attention_in: not read.
+        attention_in: the first result there.
         query_rope: as there.
         key_rope: as there.
         scale_value: ``scale`` there.
@@ -295,6 +295,9 @@ def npu_fusion_attention_grad_v2(
         pse=pse,
         padding_mask=padding_mask,
         atten_mask=atten_mask,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        attention_in=attention_in,
         scale_value=scale_value,
         keep_prob=keep_prob,
         pre_tockens=pre_tokens,
@@ -476,10 +479,10 @@ def npu_fusion_attention_grad_v3(
         pse: as there.
         padding_mask: must be None.
         atten_mask: as there.
-        softmax_max: not read; the softmax is made again.
-        softmax_sum: not read.
+        softmax_max: the second result there, from which weights are made again; as of ``npu_fusion_attention_grad``.
+        softmax_sum: the third result there.
         softmax_in: not read.
-        attention_in: not read.
+        attention_in: the first result there.
         scale_value: ``scale`` there.
         keep_prob: as there.
         pre_tockens: as there.
@@ -522,6 +525,9 @@ def npu_fusion_attention_grad_v3(
         pse=pse,
         padding_mask=padding_mask,
         atten_mask=atten_mask,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        attention_in=attention_in,
         scale_value=scale_value,
         keep_prob=keep_prob,
         pre_tockens=pre_tockens,

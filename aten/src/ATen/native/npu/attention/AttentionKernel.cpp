@@ -15,15 +15,17 @@
 namespace at::native::npu {
 namespace {
 
-// Where attention in blocks applies: what upstream requires of the CPU's, which the operator is. Tracing with changing
-// shapes asks, too, so sizes may be symbols.
+// Where attention in blocks applies: what upstream requires of the CPU's, but that heads may share keys. Tracing with
+// changing shapes asks, too, so sizes may be symbols.
 bool in_blocks(const sdp::sdp_params& p) {
   constexpr std::array<ScalarType, 4> kTypes{kDouble, kFloat, kHalf, kBFloat16};
-  return !p.enable_gqa && p.query.dim() == 4 && TORCH_GUARD_OR_TRUE(p.query.sym_numel().sym_gt(0)) &&
-         TORCH_GUARD_OR_TRUE(p.key.sym_numel().sym_gt(0)) && p.query.sym_size(1) == p.key.sym_size(1) &&
-         sdp::check_runtime_disabled_flash(p, false) && sdp::check_nested_tensor(p, false) &&
-         sdp::check_for_dropout(p, false) && sdp::check_tensor_shapes(p, false) &&
-         sdp::check_batch_size_and_num_heads_dense<false>(p, false) && sdp::check_attn_mask_shape(p, false) &&
+  // fp64 goes to upstream's kernel.
+  if (p.enable_gqa && p.query.scalar_type() == kDouble) return false;
+  return p.query.dim() == 4 && TORCH_GUARD_OR_TRUE(p.query.sym_numel().sym_gt(0)) &&
+         TORCH_GUARD_OR_TRUE(p.key.sym_numel().sym_gt(0)) &&
+         (p.enable_gqa || p.query.sym_size(1) == p.key.sym_size(1)) && sdp::check_runtime_disabled_flash(p, false) &&
+         sdp::check_nested_tensor(p, false) && sdp::check_for_dropout(p, false) && sdp::check_tensor_shapes(p, false) &&
+         sdp::check_batch_size_and_num_heads_dense<true>(p, false) && sdp::check_attn_mask_shape(p, false) &&
          sdp::check_nonzero_sequence_lengths_dense(p, false) && p.query.sym_size(3) == p.key.sym_size(3) &&
          p.query.sym_size(3) == p.value.sym_size(3) && sdp::check_tensor_dtype(p, kTypes, false);
 }

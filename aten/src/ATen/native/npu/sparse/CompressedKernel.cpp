@@ -54,15 +54,21 @@ Tensor in_layout(const Tensor& coo, const Tensor& like) {
   }
 }
 
+// `matrix` of CSR or kin, transposed or not, times a dense one.
+Tensor times(const Tensor& matrix, const Tensor& dense, bool transpose) {
+  const int64_t m = matrix.size(transpose ? 1 : 0);
+  if (matrix.layout() == kSparseCsr || matrix.layout() == kSparseCsc) {
+    const auto [bounds, places] = at::sparse_csr::getCompressedPlainIndices(matrix);
+    const bool by_column = (matrix.layout() == kSparseCsc) != transpose;
+    if (auto at_once = compressed_product(bounds, places, matrix.values(), m, dense, by_column)) return *at_once;
+  }
+  const Elements e = transpose ? transposed(elements_of(matrix)) : elements_of(matrix);
+  return product(e.rows, e.columns, e.values, m, dense);
+}
+
 Tensor matrix_product(const Tensor& mat1, const Tensor& mat2) {
-  if (is_compressed(mat1) && mat2.layout() == kStrided) {
-    const Elements e = elements_of(mat1);
-    return product(e.rows, e.columns, e.values, mat1.size(0), mat2);
-  }
-  if (mat1.layout() == kStrided && is_compressed(mat2)) {
-    const Elements e = transposed(elements_of(mat2));
-    return product(e.rows, e.columns, e.values, mat2.size(1), mat1.t()).t();
-  }
+  if (is_compressed(mat1) && mat2.layout() == kStrided) return times(mat1, mat2, false);
+  if (mat1.layout() == kStrided && is_compressed(mat2)) return times(mat2, mat1.t(), true).t();
   const auto coo = [](const Tensor& t) { return t.is_sparse() ? t : t.to_sparse(); };
   return sparse_product(coo(mat1), coo(mat2));
 }
@@ -216,14 +222,19 @@ Tensor& sampled_addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& 
               "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
   TORCH_CHECK(self.size(0) == mat1.size(0) && self.size(1) == mat2.size(1), "sampled_addmm: self.shape must match the ",
               "product's, got ", self.sizes(), " and ", mat1.size(0), "x", mat2.size(1));
-  const Elements e = elements_of(self);
-  const auto taken = [](const Tensor& rows, const Tensor& at) {
-    return wide(rows.index_select(0, at), rows.scalar_type());
-  };
-  Tensor values = taken(mat1, e.rows).mul(taken(mat2.t(), e.columns)).sum(1);
-  if (!alpha.equal(1)) values = values.mul(alpha);
-  if (!beta.equal(0)) values = values.add(wide(e.values, e.values.scalar_type()), beta);
   const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(self);
+  Tensor values;
+  if (auto at_once = sampled_product(compressed, plain, mat1, mat2)) {
+    values = *at_once;
+  } else {
+    const Elements e = elements_of(self);
+    const auto taken = [](const Tensor& rows, const Tensor& at) {
+      return wide(rows.index_select(0, at), rows.scalar_type());
+    };
+    values = taken(mat1, e.rows).mul(taken(mat2.t(), e.columns)).sum(1);
+  }
+  if (!alpha.equal(1)) values = values.mul(alpha);
+  if (!beta.equal(0)) values = values.add(wide(self.values(), self.scalar_type()), beta);
   at::sparse_csr::get_sparse_csr_impl(result)->set_member_tensors(
       result.is_same(self) ? compressed : compressed.clone(), result.is_same(self) ? plain : plain.clone(),
       values.to(result.scalar_type()), self.sizes());

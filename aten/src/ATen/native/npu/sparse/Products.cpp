@@ -1,8 +1,11 @@
-// Products with sparse matrices: rows of the dense operand are gathered, scaled, and summed where they belong.
+// Products with sparse matrices. A device that has no operator for it gathers rows of the dense operand, scales them,
+// and sums them where they belong.
 
 #include <ATen/native/npu/sparse/Sparse.h>
 
 #include <ATen/ATen.h>
+#include <ATen/native/npu/frame/command/OpCommand.h>
+#include <ATen/native/npu/frame/inference/Allocate.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
 
 namespace at::native::npu::sparse {
@@ -16,7 +19,47 @@ ScalarType summed_type(ScalarType type) {
   return type == kBool || type == kChar || type == kByte || type == kShort ? kInt : wide_type(type);
 }
 
+bool floating(const Tensor& t) { return at::isFloatingType(t.scalar_type()); }
+
+bool index_types(const Tensor& bounds, const Tensor& places) {
+  return bounds.scalar_type() == places.scalar_type() &&
+         (places.scalar_type() == kInt || places.scalar_type() == kLong);
+}
+
 }  // namespace
+
+std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& places, const Tensor& values, int64_t m,
+                                         const Tensor& dense, bool by_column) {
+  if (lacks("CsrMatMul") || bounds.dim() != 1 || values.dim() != 1 || !floating(dense) ||
+      values.scalar_type() != dense.scalar_type() || !index_types(bounds, places)) {
+    return std::nullopt;
+  }
+  const ScalarType type = wide_type(dense.scalar_type());
+  if (values.size(0) == 0 || m == 0 || dense.numel() == 0) {
+    return at::zeros({m, dense.size(1)}, dense.options().dtype(type));
+  }
+  Tensor result = empty_npu({m, dense.size(1)}, type, dense.device());
+  OpCommand cmd;
+  cmd.Name("CsrMatMul").Input(bounds).Input(places).Input(values).Input(dense).Output(result);
+  cmd.Attr("by_column", by_column).Run();
+  return result;
+}
+
+std::optional<Tensor> sampled_product(const Tensor& bounds, const Tensor& places, const Tensor& left,
+                                      const Tensor& right) {
+  if (lacks("CsrSampledMatMul") || bounds.dim() != 1 || !floating(left) || left.scalar_type() != right.scalar_type() ||
+      !index_types(bounds, places)) {
+    return std::nullopt;
+  }
+  const ScalarType type = wide_type(left.scalar_type());
+  if (places.numel() == 0 || left.numel() == 0 || right.numel() == 0) {
+    return at::zeros({places.size(0)}, left.options().dtype(type));
+  }
+  Tensor result = empty_npu({places.size(0)}, type, left.device());
+  OpCommand cmd;
+  cmd.Name("CsrSampledMatMul").Input(bounds).Input(places).Input(left).Input(right.t()).Output(result).Run();
+  return result;
+}
 
 Tensor product(const Tensor& rows, const Tensor& columns, const Tensor& values, int64_t m, const Tensor& dense) {
   const bool blocks = values.dim() == 3;

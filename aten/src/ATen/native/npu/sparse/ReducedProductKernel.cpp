@@ -13,6 +13,7 @@ namespace {
 
 struct Graph {
   Tensor rows, columns, values;  // of the matrix's elements
+  Tensor bounds;                 // of its rows
   Tensor degrees;                // (rows, 1): how many elements a row has, but at least one
 };
 
@@ -29,7 +30,14 @@ Graph graph_of(const Tensor& self, const Tensor& other) {
   const Tensor bounds = self.crow_indices().to(kLong), columns = self.col_indices().to(kLong);
   const int64_t m = self.size(0);
   const Tensor degrees = bounds.narrow(0, 1, m).sub(bounds.narrow(0, 0, m)).clamp_min(1).unsqueeze(1);
-  return {rows_of(bounds, columns.numel()), columns, wide(self.values(), self.scalar_type()), degrees};
+  return {rows_of(bounds, columns.numel()), columns, wide(self.values(), self.scalar_type()), bounds, degrees};
+}
+
+// The matrix, or the transposed one, times a dense one of `m` rows in the result.
+Tensor times(const Graph& g, int64_t m, const Tensor& dense, bool transpose) {
+  if (auto at_once = compressed_product(g.bounds, g.columns, g.values, m, wide(dense, dense.scalar_type()), transpose))
+    return *at_once;
+  return product(transpose ? g.columns : g.rows, transpose ? g.rows : g.columns, g.values, m, dense);
 }
 
 enum class Reduce { Sum, Mean, Max, Min };
@@ -53,7 +61,7 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other, st
   const Tensor none = at::empty({0}, g.columns.options());
   if (nnz == 0) return {at::zeros({m, k}, other.options()), none};
   if (reduce == Reduce::Sum || reduce == Reduce::Mean) {
-    const Tensor sum = product(g.rows, g.columns, g.values, m, other);
+    const Tensor sum = times(g, m, other, false);
     return {(reduce == Reduce::Mean ? sum.div(g.degrees) : sum).to(other.scalar_type()), none};
   }
   const char* how = reduce == Reduce::Max ? "amax" : "amin";
@@ -82,8 +90,11 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
   const Tensor w = wide(weight, weight.scalar_type());
   if (reduce == Reduce::Sum || reduce == Reduce::Mean) {
     if (reduce == Reduce::Mean) dy = dy.div(g.degrees);
-    if (mask[0]) of_values = dy.index_select(0, g.rows).mul(w.index_select(0, g.columns)).sum(1);
-    if (mask[1]) of_weight = product(g.columns, g.rows, g.values, weight.size(0), dy);
+    if (mask[0]) {
+      const auto at_once = sampled_product(g.bounds, g.columns, dy, w.t());
+      of_values = at_once ? *at_once : dy.index_select(0, g.rows).mul(w.index_select(0, g.columns)).sum(1);
+    }
+    if (mask[1]) of_weight = times(g, weight.size(0), dy, true);
   } else if (nnz == 0) {
     if (mask[0]) of_values = at::zeros_like(g.values);
     if (mask[1]) of_weight = at::zeros_like(w);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <tuple>
 
 namespace at::native::npu::sparse {
@@ -45,6 +46,13 @@ void check_devices(const char* name, at::ArrayRef<std::reference_wrapper<const T
 // A matrix of m rows that is zero but for `values` (n) at (rows, columns), or blocks (n, height, width) at places of
 // blocks: its product with a dense matrix. In the dtype that halves are computed in.
 Tensor product(const Tensor& rows, const Tensor& columns, const Tensor& values, int64_t m, const Tensor& dense);
+// A matrix of m rows stored by rows, or by columns (bounds of the columns, rows of the elements), and a dense one, by
+// one operator; nothing where the device has none for these operands. In the dtype that halves are computed in.
+std::optional<Tensor> compressed_product(const Tensor& bounds, const Tensor& places, const Tensor& values, int64_t m,
+                                         const Tensor& dense, bool by_column);
+// The elements of left @ right at the places of a matrix stored by rows; as above.
+std::optional<Tensor> sampled_product(const Tensor& bounds, const Tensor& places, const Tensor& left,
+                                      const Tensor& right);
 // Two COO matrices: coalesced.
 Tensor sparse_product(const Tensor& a, const Tensor& b);
 
