@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 #include <cstdint>
@@ -79,6 +80,8 @@ void look(int64_t now) {
 }
 
 }  // namespace
+
+int64_t grain_of_copies(int64_t quiet) { return machine_is_busy() ? std::max(quiet, int64_t{1} << 18) : quiet; }
 
 bool machine_is_busy() {
   if (const int64_t now = clock_ns(CLOCK_MONOTONIC); now >= next_look.load(std::memory_order_relaxed)) look(now);

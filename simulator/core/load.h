@@ -11,7 +11,12 @@
 // machine is and however many streams compute, because results may depend on it. Element-wise operators whose results
 // cannot depend on it have one thread up to a larger size (has_one_thread in exec/running/run.cpp).
 
+#include <cstdint>
+
 namespace [[gnu::visibility("hidden")]] acl_sim {
+
+// Elements of a copy that are worth a thread: `quiet` of them, and many more while a team would wait for its cores.
+int64_t grain_of_copies(int64_t quiet);
 
 // As of the last look at /proc/stat, a fifth of a second ago at most while somebody asks. Costs a clock's reading.
 bool machine_is_busy();

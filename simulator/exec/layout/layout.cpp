@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/executor.h"
+#include "core/load.h"
 #include "exec/layout/turn.h"
 
 namespace acl_sim {
@@ -25,7 +26,8 @@ void turn_samples(const void* from, void* to, int64_t n, int64_t rows, int64_t c
   // Large samples are split into bands of rows, so that a single one has work for all threads.
   const int64_t tiles = std::max<int64_t>(1, kGrain / (columns * kTile));
   const int64_t band = std::min(rows, tiles * kTile), bands = (rows + band - 1) / band;
-  at::parallel_for(0, n * bands, std::max<int64_t>(1, kGrain / (band * columns)), [&](int64_t begin, int64_t end) {
+  const int64_t grain = grain_of_copies(kGrain) / (band * columns);
+  at::parallel_for(0, n * bands, std::max<int64_t>(1, grain), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const size_t sample = static_cast<size_t>(i / bands * elements) * element_bytes;
       const int64_t first = i % bands * band;

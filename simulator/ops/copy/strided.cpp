@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/load.h"
 #include "ops/multiversion.h"
 
 namespace acl_sim {
@@ -51,7 +52,8 @@ void copy_rows(void* to_data, const void* from_data, const c10::SmallVector<Dim,
   const size_t outer = dims.size() - 1;
   int64_t rows = 1;
   for (size_t k = 0; k < outer; ++k) rows *= dims[k].size;
-  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / inner.size), [&](int64_t begin, int64_t end) {
+  const int64_t grain = std::max<int64_t>(1, grain_of_copies(kGrain) / inner.size);
+  at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t rest = row, to_offset = 0, from_offset = 0;
       for (size_t k = outer; k-- > 0;) {
