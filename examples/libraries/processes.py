@@ -23,13 +23,14 @@ def tell(device, loss):
 
 
 def command(*words: str, **environment: str) -> str:
-    """What `python words` prints; RuntimeError with the end of its errors if it fails."""
+    """What `python words` prints; RuntimeError with its first traceback if it fails: a launcher adds its own behind."""
     # Launchers look for others by name beside the interpreter.
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", "")))
     changed = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"} | environment
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, env=changed)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        cause = done.stderr[max(done.stderr.find("Traceback"), 0) :][:4000]
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {cause}")
     return done.stdout
 
 

@@ -29,6 +29,8 @@ uint32_t describe_op(const Task& task, uint64_t* bytes) noexcept;
 
 // Told once on each worker thread, before it runs anything.
 void prepare_worker_thread();
+// Before the first device is opened and the process's end is watched: makes what has to outlive the workers.
+void prepare_process();
 // Sets how many threads the calling worker's kernels may use.
 void set_team(int threads);
 // From now on teams take no more than this process's share of the cores, which `processes` divide among them. What

@@ -1,5 +1,6 @@
 #include "core/process.h"
 
+#include "core/executor.h"
 #include "core/guard.h"
 #include "core/stream.h"
 
@@ -32,6 +33,7 @@ void in_child() {
 void mark_in_use() {
   static std::once_flag once;
   std::call_once(once, [] {
+    prepare_process();
     detail::in_use.store(true);
     ::pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(at_exit);

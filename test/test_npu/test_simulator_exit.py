@@ -32,6 +32,18 @@ class TestExit(unittest.TestCase):
             matmul(500)
         """)
 
+    def test_with_queued_convolutions(self):
+        # oneDNN's engine must not go before the workers stop.
+        self.check("""
+            image = (acl.FLOAT, [16, 64, 56, 56], lib.malloc(1 << 24), 16 * 64 * 56 * 56 * 4)
+            filters = (acl.FLOAT, [64, 64, 3, 3], lib.malloc(1 << 18), 64 * 64 * 9 * 4)
+            attrs = lib.aclopCreateAttr()
+            for name in (b"strides", b"pads", b"dilations"):
+                lib.check(lib.aclopSetAttrListInt(attrs, name, 4, (ctypes.c_int64 * 4)(1, 1, 1, 1)))
+            for _ in range(200):
+                lib.check(lib.run("Conv2D", [image, filters], [image], attrs=attrs))
+        """)
+
     def test_with_side_streams(self):
         self.check("""
             for s in [lib.stream() for _ in range(4)]:

@@ -10,6 +10,7 @@
 #include "core/stream.h"
 #include "core/thread_local.h"
 #include "exec/running/context.h"
+#include "exec/running/onednn.h"
 #include "exec/running/placement.h"
 #include "exec/running/scratch.h"
 #include "exec/watching/dump.h"
@@ -288,6 +289,8 @@ void prepare_worker_thread() {
   at::internal::lazy_init_num_threads();
   team = omp_get_max_threads();
 }
+
+void prepare_process() { make_onednn_engine(); }
 
 void share_cores(int processes) {
   const int cores = omp_get_num_procs();

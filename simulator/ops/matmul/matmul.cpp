@@ -2,8 +2,8 @@
 
 #include "exec/compilation/choice.h"
 #include "exec/definition/aten.h"
+#include "exec/running/onednn.h"
 #include "ops/matmul/cube.h"
-#include "ops/matmul/onednn.h"
 
 #include <ATen/CPUFunctions.h>
 

@@ -17,4 +17,8 @@ bool onednn_is_faster(int64_t m, int64_t n, int64_t k);
 // y = a * b + beta * y, of two dimensions.
 void onednn_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, float beta);
 
+// Has oneDNN make what it keeps for the process. It is destroyed in the reverse order of its making, and workers are
+// stopped by an exit handler (Note [Exit] in core/process.h): what they use has to be older than that.
+void make_onednn_engine();
+
 }  // namespace acl_sim

@@ -1,12 +1,15 @@
 // See onednn.h.
 
-#include "ops/matmul/onednn.h"
+#include "exec/running/onednn.h"
 
 #include <ATen/Config.h>
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+
+#include <omp.h>
 
 namespace at::native {
 // libtorch exports it; its header is not installed.
@@ -43,6 +46,16 @@ bool onednn_is_faster(int64_t m, int64_t n, int64_t k) {
 
 void onednn_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, float beta) {
   at::native::mkldnn_matmul(a, b, y, beta, 1);
+}
+
+void make_onednn_engine() {
+  if (!at::Context::hasMKLDNN()) return;
+  float one = 1, result = 0;
+  const auto matrix = [](float& of) { return at::from_blob(&of, {1, 1}, at::kFloat); };
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);  // a process that forks before it opens a device has no other threads
+  onednn_product(matrix(result), matrix(one), matrix(one), 0);
+  omp_set_num_threads(threads);
 }
 
 }  // namespace acl_sim
