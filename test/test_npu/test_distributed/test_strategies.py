@@ -53,6 +53,40 @@ def alone():
     return train(net, adam(net.parameters())), net
 
 
+def apex_mixed_precision(rank, size):
+    """apex's levels with DistributedDataParallel: every rank has the same parameters, and they are near those of fp32."""
+    from apex import amp
+
+    expected, reference = alone()
+    for options in (
+        {"opt_level": "O1"},
+        {"opt_level": "O2", "loss_scale": 128.0},
+        {"opt_level": "O2", "loss_scale": "dynamic", "combine_grad": True},
+        {"opt_level": "O2", "cast_model_type": torch.bfloat16},
+    ):
+        net = make_net().npu()
+        optimizer = adam(net.parameters())
+        net, optimizer = amp.initialize(net, optimizer, verbosity=0, **options)
+        net = DistributedDataParallel(net, device_ids=[rank])
+        part = slice(rank * BATCH // size, (rank + 1) * BATCH // size)
+        losses = []
+        for x, y in batches():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(net(x[part].npu()).float(), y[part].npu())
+            with amp.scale_loss(loss, optimizer) as scaled:
+                scaled.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        losses = torch.stack(losses)
+        dist.all_reduce(losses, dist.ReduceOp.AVG)
+        torch.testing.assert_close(losses.cpu(), expected, atol=0.02, rtol=0.02, msg=lambda text: f"{options}: {text}")
+        for mine, right in zip(net.module.parameters(), reference.parameters(), strict=True):
+            first = mine.detach().clone()
+            dist.broadcast(first, 0)
+            torch.testing.assert_close(mine.detach(), first, atol=0, rtol=0)
+            torch.testing.assert_close(mine.detach().float().cpu(), right.detach(), atol=0.03, rtol=0.05)
+
+
 def fully_sharded(rank, size):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -271,6 +305,9 @@ class TestStrategies(unittest.TestCase):
             ranks.run(__file__, "checkpoints", 2, folder)
             self.assertTrue(os.listdir(folder))
             read_alone(folder)
+
+    def test_mixed_precision_by_apex(self):
+        ranks.run(__file__, "apex_mixed_precision", 2)
 
     def test_batch_norm_over_ranks(self):
         ranks.run(__file__, "normalised_together", 2)
