@@ -3,6 +3,7 @@
 // Scores are computed in fp32. A sequence of layout TND is attended to by itself; other layouts are one batch.
 
 #include <ATen/ATen.h>
+#include <ATen/TracerMode.h>
 #include <ATen/native/npu/attention/FusionAttention.h>
 #include <ATen/native/npu/frame/command/DrawPlace.h>
 #include <ATen/native/npu/frame/inference/NewLike.h>
@@ -244,7 +245,8 @@ int64_t count_of(const Parts& all) {
 
 // Whether a program is being traced. What it is made of is then what the graph shows, to compilers and exporters.
 bool is_traced(const Tensor& t) {
-  return t.key_set().has(DispatchKey::Python) || c10::impl::tls_is_dispatch_key_included(DispatchKey::Python);
+  return t.key_set().has(DispatchKey::Python) || c10::impl::tls_is_dispatch_key_included(DispatchKey::Python) ||
+         at::tracer::impl::is_dispatch_enabled();  // by torch.jit.trace
 }
 
 Attended composed(const Call& c, const Tensor& q, const Parts& all, const Dropout& dropout, bool drawn_by_aten) {
