@@ -154,7 +154,8 @@ void decide_size(CompiledOp& op) {
   for (size_t i = 0; i < op.inputs.size() + op.outputs.size(); ++i) {
     const auto& operand = op.operand(i);
     op.elements += operand.elements;
-    largest = std::max(largest, operand.elements);
+    // Of its table a gather reads no more than it writes.
+    if (i > 0 || op.def->type != "GatherV2") largest = std::max(largest, operand.elements);
     if (i < op.inputs.size()) op.host_inputs |= operand.host && !operand.absent;
     one_size = one_size && !operand.absent && operand.elements == op.inputs[0].elements;
     const bool is_output = i == op.inputs.size();
