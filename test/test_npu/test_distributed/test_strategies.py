@@ -54,7 +54,7 @@ def alone():
 
 
 def apex_mixed_precision(rank, size):
-    """apex's levels with DistributedDataParallel: every rank has the same parameters, and they are near those of fp32."""
+    """apex's levels with DistributedDataParallel: all ranks have the same parameters, near those of fp32."""
     from apex import amp
 
     expected, reference = alone()
@@ -79,7 +79,7 @@ def apex_mixed_precision(rank, size):
             losses.append(loss.detach())
         losses = torch.stack(losses)
         dist.all_reduce(losses, dist.ReduceOp.AVG)
-        torch.testing.assert_close(losses.cpu(), expected, atol=0.02, rtol=0.02, msg=lambda text: f"{options}: {text}")
+        torch.testing.assert_close(losses.cpu(), expected, atol=0.02, rtol=0.02, msg=str(options))
         for mine, right in zip(net.module.parameters(), reference.parameters(), strict=True):
             first = mine.detach().clone()
             dist.broadcast(first, 0)
