@@ -179,6 +179,9 @@ for mode in (0, 1, 2):
         sizes = [[tuple(result.shape) for result in results] for results in bags]
         assert sizes[0] == sizes[1], (mode, last, sizes)
         assert bags[0][2].tolist() == [2, 2, 0], (mode, last)
+check("a mean of bags that ends with the last offset",
+      lambda table, at, starts: F.embedding_bag(at, table, starts, mode="mean", include_last_offset=True),
+      torch.randn(5, 5), torch.tensor([0, 3, 1, 2, 4, 4]), torch.tensor([0, 2, 6]))
 """
 
 

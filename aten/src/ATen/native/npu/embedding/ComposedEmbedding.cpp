@@ -50,7 +50,11 @@ std::vector<Tensor> composed_embedding_bag_dense_backward(const AtenArguments& a
   const int64_t mode = a["mode"].toInt();
   if (mode == kMax) throw MissingOperator("EmbeddingBagDenseGrad");
   Tensor g = wide(grad, grad.scalar_type());
-  if (mode == kMean) g = g / a.tensor("bag_size").clamp_min(1).to(g.scalar_type()).unsqueeze(-1);
+  if (mode == kMean) {
+    // With include_last_offset upstream announces one size more than there are bags.
+    const Tensor sizes = a.tensor("bag_size").narrow(0, 0, g.size(0));
+    g = g / sizes.clamp_min(1).to(g.scalar_type()).unsqueeze(-1);
+  }
   const Tensor rows = weighted(g.index_select(0, bag), indices, a, "per_sample_weights");
   const int64_t count = a["num_weights"].toInt();
   Tensor shared = rows;
