@@ -173,19 +173,17 @@ class Collective {
     slot.ring();
   }
 
-  uint64_t payload_bytes() const {
-    const uint64_t own = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
-    return operation_.send.bytes == 0 ? 0 : operation_.send.bytes - own;
-  }
+  // Bytes of a piece, 0 where ranks do not give pieces.
+  uint64_t piece() const { return in_pieces(operation_.kind) ? operation_.count * element_ : 0; }
+  uint64_t payload_bytes() const { return operation_.send.bytes == 0 ? 0 : operation_.send.bytes - piece(); }
 
   // Writes bytes [begin, end) of the payload: the input, without this rank's own piece if it has pieces.
   void put_payload(Slot& slot, uint64_t begin, uint64_t end) const {
     char* to = slot.payloads[parity()];
     const char* from = operation_.send.data;
-    const uint64_t piece = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
-    const uint64_t hole = piece ? std::clamp(me_ * piece, begin, end) : end;
+    const uint64_t hole = piece() ? std::clamp(me_ * piece(), begin, end) : end;
     if (begin < hole) std::memcpy(to + begin, from + begin, hole - begin);
-    if (hole < end) std::memcpy(to + hole, from + hole + piece, end - hole);
+    if (hole < end) std::memcpy(to + hole, from + hole + piece(), end - hole);
     slot.filled[parity()].store(end, std::memory_order_release);
   }
 
@@ -233,10 +231,7 @@ class Collective {
     if (!small_) return comm_.peer(rank).base + post_of(rank).send_offset + at;
     return comm_.peer(rank).slot->payloads[parity()] + place_in_payload(rank, at);
   }
-  uint64_t place_in_payload(uint32_t rank, uint64_t at) const {
-    const uint64_t piece = in_pieces(operation_.kind) ? operation_.count * element_ : 0;
-    return at > rank * piece ? at - piece : at;
-  }
+  uint64_t place_in_payload(uint32_t rank, uint64_t at) const { return at > rank * piece() ? at - piece() : at; }
   char* output_of(uint32_t rank) {
     return rank == me_ ? operation_.recv.data : comm_.peer(rank).base + post_of(rank).recv_offset;
   }

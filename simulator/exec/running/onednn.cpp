@@ -2,9 +2,7 @@
 
 #include "exec/running/onednn.h"
 
-#include <ATen/Config.h>
 #include <ATen/Context.h>
-#include <ATen/cpu/Utils.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>

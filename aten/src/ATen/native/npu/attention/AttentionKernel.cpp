@@ -2,6 +2,7 @@
 // no matrix of scores, where it applies; else the composite of matrix products and softmax.
 
 #include <ATen/native/npu/Compositions.h>
+#include <ATen/native/npu/attention/Transformed.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
@@ -28,13 +29,6 @@ bool in_blocks(const sdp::sdp_params& p) {
          sdp::check_batch_size_and_num_heads_dense<true>(p, false) && sdp::check_attn_mask_shape(p, false) &&
          sdp::check_nonzero_sequence_lengths_dense(p, false) && p.query.sym_size(3) == p.key.sym_size(3) &&
          p.query.sym_size(3) == p.value.sym_size(3) && sdp::check_tensor_dtype(p, kTypes, false);
-}
-
-// Neither a batching rule nor a forward derivative exists for attention in blocks; its composite has both. What lies
-// below a wrapper of torch.func cannot be told from here, so all of its transforms take the composite.
-bool transformed(const Tensor& t) {
-  constexpr c10::DispatchKeySet kWrappers{c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
-  return t.key_set().has_any(kWrappers) || t._fw_grad(/*level=*/0).defined();
 }
 
 double scale_of(const Tensor& query, std::optional<double> scale) {

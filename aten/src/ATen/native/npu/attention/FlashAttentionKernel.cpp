@@ -2,6 +2,7 @@
 // of scores. The simulated device takes every call that it has a dtype for; another is given what CANN documents.
 
 #include <ATen/native/npu/attention/FusionAttention.h>
+#include <ATen/native/npu/attention/Transformed.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
 #include <ATen/native/npu/frame/command/Missing.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
@@ -21,12 +22,6 @@ namespace {
 constexpr int64_t kMostHeads = 256, kWidest = 768, kMaskSize = 2048, kPrefixMaskRows = 3072;
 
 bool small_float(ScalarType type) { return type == kHalf || type == kBFloat16 || type == kFloat; }
-
-// What lies below a wrapper of torch.func cannot be told from here; forward derivatives need the composition.
-bool transformed(const Tensor& t) {
-  constexpr c10::DispatchKeySet kWrappers{c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper};
-  return t.key_set().has_any(kWrappers) || t._fw_grad(/*level=*/0).defined();
-}
 
 // What CANN documents of a mask: compressed ones are of one size, and no row hides everything, which cannot be known
 // from here of one that is given.
