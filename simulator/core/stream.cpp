@@ -334,10 +334,12 @@ uint64_t Stream::busy_for() const {
   return begin == 0 ? 0 : std::max<int64_t>(clock_ns(CLOCK_MONOTONIC) - begin, 0);
 }
 
-void Stream::run_tiny(uint64_t last) {
+void Stream::run_tiny(uint64_t last, bool waits_anyway) {
   for (uint64_t id = completed_.load(std::memory_order_relaxed) + 1; id <= last && ring_.has(id); ++id) {
     Task& task = ring_.task(id);
-    if (!caller_may_run(task) || exiting()) return;
+    // Who waits for a collective may as well wait inside it: one thread fewer to wake, and ranks share the cores.
+    const bool external = waits_anyway && task.kind == TaskKind::External;
+    if ((!external && !caller_may_run(task)) || exiting()) return;
     if (task.kind == TaskKind::Op) device->counters.ops_run_by_caller.fetch_add(1, std::memory_order_relaxed);
     execute(task);
     complete(id);
@@ -376,7 +378,7 @@ bool Stream::wait(uint64_t id, int64_t timeout_ms) {
     if (timeout_ms >= 0 && Clock::now() >= end) return false;
     if (take_token()) {
       const uint64_t before = completed_.load(std::memory_order_relaxed);
-      run_tiny(id);
+      run_tiny(id, timeout_ms < 0);
       if (completed_.load(std::memory_order_relaxed) != before) spun = false;
       drop_token();
       if (done()) break;

@@ -5,7 +5,8 @@
 // A stream has one token: the right to run its tasks. One thread at a time has it, and runs the tasks in the order in
 // which they were submitted, so the order does not depend on which thread it is. Three kinds of threads may take it:
 // the stream's worker; a thread that submits a tiny task to an idle stream; a thread that waits for the stream, as long
-// as the next task is tiny. Whoever gives the token back while tasks are left wakes the worker, so every task is run.
+// as the next task is tiny, or a collective if the wait has no end of its own. Whoever gives the token back while tasks
+// are left wakes the worker, so every task is run.
 //
 // Note [The word]
 // The atomic `word_` is two things in one number: whether a thread has the token (kRunning), and how many tasks were
@@ -107,7 +108,7 @@ struct Stream {
   bool let_go();
   void drop_token();
   // Runs tasks from the head; needs the token. The first stops at a task that only a worker may run, and at `last`.
-  void run_tiny(uint64_t last);
+  void run_tiny(uint64_t last, bool waits_anyway);
   void run_all();
   bool look_out();
   void work();

@@ -149,17 +149,13 @@ struct Div : ForFloats {
 struct Maximum : ForAll {
   template <class T>
   static T apply(T a, T b) {
-    if (a != a) return a;
-    if (b != b) return b;
-    return a < b ? b : a;
+    return (a >= b) | (a != a) ? a : b;  // NaN if either is; without branches, so that it becomes vector code
   }
 };
 struct Minimum : ForAll {
   template <class T>
   static T apply(T a, T b) {
-    if (a != a) return a;
-    if (b != b) return b;
-    return b < a ? b : a;
+    return (a <= b) | (a != a) ? a : b;
   }
 };
 struct Less {
@@ -213,7 +209,7 @@ struct Abs : ForFloats {
 struct Relu : ForAll {
   template <class T>
   static T apply(T a) {
-    return a != a ? a : (a < T(0) ? T(0) : a);
+    return a < T(0) ? T(0) : a;  // NaN is not less
   }
 };
 
