@@ -1,6 +1,7 @@
 """open_clip: tiny CLIP and CoCa models, their losses, tokenizer and zero-shot weights on npu."""
 
 import open_clip
+from open_clip.loss import SigLipLoss
 from side_by_side import check, main, randint, randn, seeded, train
 
 import torch
@@ -56,7 +57,7 @@ def autocast(device):
 @check("SigLIP's loss, training", tolerance=1e-3, slow=True)
 def sigmoid(device):
     model, (images, words) = clip(device, init_logit_bias=-10.0), batch(device)
-    loss = open_clip.SigLipLoss()
+    loss = SigLipLoss()
     return train(model, lambda m, _: loss(*m(images, words)[:4]))
 
 
@@ -65,11 +66,12 @@ def captions(device):
     seeded()
     decoder = {**TEXT, "attn_pooler_heads": 4, "context_length": 12}
     model = open_clip.CoCa(
-        embed_dim=16,
+        embed_dim=32,
         multimodal_cfg=decoder,
         text_cfg={**TEXT, "embed_cls": True, "output_tokens": True},
         vision_cfg={**IMAGE, "attentional_pool": True, "attn_pooler_heads": 4, "output_tokens": True},
     )
+    torch.nn.init.normal_(model.text_decoder.text_projection, std=0.1)  # the library leaves it as the memory was
     model, (images, words) = model.to(device).train(), batch(device)
     loss = open_clip.CoCaLoss(caption_loss_weight=1.0, clip_loss_weight=1.0)
 

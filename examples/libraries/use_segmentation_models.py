@@ -3,11 +3,11 @@
 import segmentation_models_pytorch as smp
 from side_by_side import check, main, randint, randn, seeded, train
 
-# Architecture: (encoder, its options). Small, random, for images of 64 x 64.
+# Architecture: (encoder, its options). Small, random, for images of 64 x 64, or 128 x 128.
 MODELS = {
     "Unet": ("resnet18", {"encoder_depth": 3, "decoder_channels": (32, 16, 8)}),
     "UnetPlusPlus": ("resnet18", {"encoder_depth": 3, "decoder_channels": (32, 16, 8)}),
-    "FPN": ("mobilenet_v2", {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 16}),
+    "FPN": ("mobilenet_v2", {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}),
     "Linknet": ("resnet18", {}),
     "PSPNet": ("resnet18", {"psp_out_channels": 32}),
     "DeepLabV3": ("resnet18", {"decoder_channels": 32}),
@@ -28,7 +28,8 @@ def register(name: str, encoder: str, options: dict) -> None:
         for module in model.modules():
             if "Drop" in type(module).__name__:
                 module.eval()
-        images, masks = randn(2, 3, 64, 64).to(device), randint(3, 2, 64, 64).to(device)
+        side = 128 if name == "PAN" else 64
+        images, masks = randn(2, 3, side, side).to(device), randint(3, 2, side, side).to(device)
         dice = smp.losses.DiceLoss("multiclass", from_logits=True)
         focal = smp.losses.FocalLoss("multiclass")
         return train(model, lambda m, _: dice(m(images), masks) + focal(m(images), masks), steps=2, lr=1e-4)

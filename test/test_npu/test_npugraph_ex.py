@@ -57,7 +57,13 @@ class TestCompile(TestCase):
 class TestReplacements(TestCase):
     def setUp(self):
         super().setUp()
-        self.addCleanup(_compiler._replacements.clear)
+        self.forget()
+        self.addCleanup(self.forget)
+
+    @staticmethod
+    def forget():
+        _compiler._replacements.clear()
+        _compiler._replacements.seen_patterns.clear()
 
     def test_replaced(self):
         def search(x):

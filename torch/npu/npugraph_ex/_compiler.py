@@ -35,13 +35,18 @@ def add_replacement(
         search_fn,
         replace_fn,
         example_inputs,
-        trace_fn or pattern_matcher.fwd_only,  # type: ignore[arg-type]
+        trace_fn or _traced,  # type: ignore[arg-type]
         _replacements,
         extra_check=extra_check or (lambda match: True),
         search_fn_pattern=search_fn_pattern,
         scalar_workaround=scalar_workaround,
         skip_duplicates=skip_duplicates,
     )
+
+
+def _traced(function: Callable[..., Any], inputs: Sequence[Any], **options: Any) -> fx.GraphModule:
+    # As AOTAutograd traces a graph here: operators are not taken apart, as they are for Inductor.
+    return pattern_matcher.fwd_only(function, inputs, **{**options, "get_decomp_fn": dict})
 
 
 def _inputs_of(module: fx.GraphModule) -> list[Any]:
