@@ -1,9 +1,9 @@
 """lightning: Trainer and Fabric on npu by an accelerator of some lines; callbacks, bfloat16, checkpoints.
 
 lightning 2.6 has entry points for callbacks only, none for accelerators, so that nothing is "npu" before a script calls
-`AcceleratorRegistry.register("npu", NPUAccelerator)`. "auto" looks for XLA, MPS and CUDA without asking the registry. For
-an accelerator that is none of these, strategy="auto" means the CPU, and mixed precision means CUDA, unless both are told. So
-a script says `Trainer(accelerator="npu", strategy=SingleDeviceStrategy("npu:0"))`, as below.
+`AcceleratorRegistry.register("npu", NPUAccelerator)`. "auto" looks for XLA, MPS and CUDA without asking the registry.
+For an accelerator that is none of these, strategy="auto" means the CPU, and mixed precision means CUDA, unless both are
+told. So a script says `Trainer(accelerator="npu", strategy=SingleDeviceStrategy("npu:0"))`, as below.
 """
 
 import tempfile

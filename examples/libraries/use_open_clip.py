@@ -3,9 +3,9 @@
 import open_clip
 from open_clip.loss import SigLipLoss
 from side_by_side import check, main, randint, randn, seeded, train
+from torch.nn import functional
 
 import torch
-from torch.nn import functional
 
 TEXT = {"context_length": 12, "vocab_size": 64, "width": 32, "heads": 4, "layers": 2}
 IMAGE = {"image_size": 32, "patch_size": 8, "width": 32, "head_width": 8, "layers": 2}
@@ -77,9 +77,7 @@ def captions(device):
 
     def both(m, _):
         out = m(images, words)
-        return sum(
-            loss(out["image_features"], out["text_features"], out["logits"], out["labels"], out["logit_scale"])
-        )
+        return sum(loss(out["image_features"], out["text_features"], out["logits"], out["labels"], out["logit_scale"]))
 
     return train(model, both)
 
@@ -93,7 +91,9 @@ def zero_shot(device):
         return tokenizer(texts).to(device) % 64
 
     with torch.no_grad():
-        weights = torch.stack([functional.normalize(model.encode_text(words([f"a {n}"])), dim=-1)[0] for n in "abcde"], 1)
+        weights = torch.stack(
+            [functional.normalize(model.encode_text(words([f"a {n}"])), dim=-1)[0] for n in "abcde"], 1
+        )
         images = functional.normalize(model.encode_image(batch(device)[0]), dim=-1)
         return [weights, (images @ weights).softmax(-1)]
 

@@ -223,7 +223,9 @@ def register_transferred(name: str, kind: str, on_cpu: str) -> None:
     # Offloading to the host's memory is for an accelerator: on the CPU the same without it.
     @check(f"generate, {name} under transfer_to_npu", tolerance=0.0, slow=True, once=True)
     def run(device: str) -> list:
-        return [torch.tensor(losses_of(TRANSFERRED, device, (), device, kind if device == "npu" else on_cpu)).to(device)]
+        return [
+            torch.tensor(losses_of(TRANSFERRED, device, (), device, kind if device == "npu" else on_cpu)).to(device)
+        ]
 
 
 register_transferred("offloaded cache", "offloaded", "dynamic")
@@ -235,7 +237,12 @@ def register_quantized(bits: int) -> None:
     def run(device: str) -> list:
         model, ids = llama().to(device).eval(), tokens(3).to(device)
         config = {"backend": "quanto", "nbits": bits, "q_group_size": 8, "residual_length": 4}
-        options = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": "quantized", "cache_config": config}
+        options = {
+            "max_new_tokens": 12,
+            "do_sample": False,
+            "cache_implementation": "quantized",
+            "cache_config": config,
+        }
         return [model.generate(ids, attention_mask=torch.ones_like(ids), **options)]
 
 

@@ -97,8 +97,9 @@ void begin_update(Stream& stream, void* handle) {
     throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                 format("the group was captured on stream %u; another stream updates it", stream.number));
   if (stream.device != graph.device)
-    throw Error(ACL_ERROR_RT_STREAM_CONTEXT, format("the graph was captured on device %d, the stream belongs to device %d",
-                                                    graph.device->id, stream.device->id));
+    throw Error(ACL_ERROR_RT_STREAM_CONTEXT,
+                format("the graph was captured on device %d, the stream belongs to device %d", graph.device->id,
+                       stream.device->id));
   if (graph.group_stream)
     throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                 format("stream %u is updating a group of the graph", graph.group_stream->number));

@@ -1,4 +1,4 @@
-"""HiFloat8 tensors: every code, rounding, what operators make of them; the format's published numbers are the oracle."""
+"""HiFloat8 tensors: every code, rounding, what operators make of them; the published format is the oracle."""
 
 import copy
 import pickle
@@ -65,7 +65,9 @@ class TestFormat(TestCase):
         place = steps.numel() - 1 - away.flip(1).argmin(1)
         wanted = torch.where(place == steps.numel() - 1, float("inf"), steps[place]) * x.sign()
         self.assertTrue(torch.equal(found, wanted))
-        self.assertEqual(numbers(40959.0, 40960.0, -1e30, -0.0, 2.0**-24).cpu().tolist(), [32768, float("inf"), -float("inf"), 0, 0])
+        self.assertEqual(
+            numbers(40959.0, 40960.0, -1e30, -0.0, 2.0**-24).cpu().tolist(), [32768, float("inf"), -float("inf"), 0, 0]
+        )
 
 
 class TestTensor(TestCase):

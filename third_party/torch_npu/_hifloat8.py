@@ -1,7 +1,7 @@
 """`torch_npu.HiFloat8Tensor`: tensors of HiFloat8, an 8-bit format of newer chips whose precision tapers off.
 
-A code is a sign, a prefix that tells how many bits the exponent has, the exponent and the rest as fraction, published as
-"Ascend HiFloat8 Format for Deep Learning" (arXiv:2409.16626):
+A code is a sign, a prefix that tells how many bits the exponent has, the exponent and the rest as fraction, published
+as "Ascend HiFloat8 Format for Deep Learning" (arXiv:2409.16626):
 
 | prefix | exponent's bits | exponent | fraction's bits |
 | --- | --- | --- | --- |
@@ -62,7 +62,7 @@ def _tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def encode(values: Tensor) -> Tensor:
-    """Return the codes of numbers, as bytes: rounded to the nearest, ties away from zero, too large ones to infinity."""
+    """Return the codes of numbers as bytes: the nearest, of two the one away from zero; too large ones are infinite."""
     wide = values.detach().float()
     _, middles, ordered = _tables(wide.device)
     codes = ordered[torch.bucketize(wide.abs(), middles, right=True)]

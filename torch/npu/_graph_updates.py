@@ -1,7 +1,7 @@
-r"""Operators of a captured graph that get other arguments later: :meth:`torch.npu.NPUGraph.update`, and what is under it.
+r"""Operators of a captured graph that get other arguments later: :meth:`torch.npu.NPUGraph.update`, what is under it.
 
 A captured operator keeps the numbers that the host gave it, the lengths of sequences among them. A group of captured
-work can be captured anew and put in the place of the old one, see Note [Updates of a graph] in ATen/npu/NPUGraphTasks.h.
+work can be captured anew and take the place of the old one, see Note [Updates of a graph] in ATen/npu/NPUGraphTasks.h.
 """
 
 import copy
@@ -56,7 +56,7 @@ def graph_task_group_end(stream: torch.Stream) -> int:
 
 
 def graph_task_update_begin(stream: torch.Stream, handle: int) -> None:
-    r"""Begin an update: what is put on ``stream`` until :func:`graph_task_update_end` takes the place of a group's work.
+    r"""Begin an update: what is put on ``stream`` until :func:`graph_task_update_end` replaces a group's work.
 
     It writes where the group wrote if it is given the same outputs: use the operators' ``out=`` forms. A replay that
     has begun takes what stands in the group when it comes there, so let it wait for a
@@ -130,7 +130,7 @@ _NPU_GRAPH_OP_HANDLERS: dict[str, type[NpuGraphOpHandler]] = {}
 
 
 def register_npu_graph_handler(op_names: str | Sequence[str]) -> Callable[[type], type]:
-    r"""Decorate a :class:`NpuGraphOpHandler` for operators: names as of ``func.__name__``, such as ``"npu_op.default"``.
+    r"""Decorate a :class:`NpuGraphOpHandler` for operators by their names, such as ``"npu_op.default"``.
 
     Raises:
         TypeError: what is decorated is no subclass of :class:`NpuGraphOpHandler`.
@@ -189,17 +189,16 @@ class _Operators(TorchDispatchMode):
 
 
 def _overload_of(func: Any, kwargs: dict[str, Any]) -> Any:
-    r"""The overload that a call of ``torch.ops`` means, as far as handlers may have its name; None for other functions."""
+    r"""The overload that a call of ``torch.ops`` means, if a handler has its name; None for other functions."""
     if isinstance(func, torch._ops.OpOverload):
         return func
     if not isinstance(func, torch._ops.OpOverloadPacket):
         return None
     for name in func.overloads():
         overload = getattr(func, name)
-        outs = [a.name for a in overload._schema.arguments if a.is_out]
-        if f"{func.__name__}.{name}" in _NPU_GRAPH_OP_HANDLERS and all(out in kwargs for out in outs):
-            if outs or not any(key in kwargs for key in _outs_of(func)):
-                return overload
+        outs = {a.name for a in overload._schema.arguments if a.is_out}
+        if f"{func.__name__}.{name}" in _NPU_GRAPH_OP_HANDLERS and outs == _outs_of(func) & set(kwargs):
+            return overload
     return None
 
 
@@ -209,7 +208,7 @@ def _outs_of(packet: Any) -> set[str]:
 
 
 class GraphUpdates:
-    r"""Captures, while it is entered, each operator that has a handler as a group of its own; :meth:`update` is after."""
+    r"""Captures, while it is entered, each operator that has a handler as a group of its own."""
 
     def __init__(self) -> None:
         self._records: list[_DispatchRecord] = []
@@ -237,7 +236,9 @@ class GraphUpdates:
         finally:
             self._inside = False
 
-    def _capture(self, handler: type[NpuGraphOpHandler], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _capture(
+        self, handler: type[NpuGraphOpHandler], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         func, args, kwargs = handler.prepare_capture(func, args, kwargs)
         stream = torch.npu.current_stream()
         graph_task_group_begin(stream)

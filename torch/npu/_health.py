@@ -18,7 +18,7 @@ def set_op_timeout_ms(timeout: int) -> None:
     r"""Bound how long an operator of an NPU may take; one that takes longer ends with an error at the next wait.
 
     Args:
-        timeout (int): milliseconds. A CANN before 8.2 counts seconds; they are rounded up.
+        timeout (int): milliseconds. A CANN before 9.0 counts seconds; they are rounded up.
 
     Raises:
         ValueError: ``timeout`` is no positive number of milliseconds.
@@ -61,7 +61,12 @@ def _compute() -> int:
             wanted = a @ b
             x, y = a.to("npu", dtype), b.to("npu", dtype)
             product = x @ y
-            results = ((product, wanted), (x + y, a + b), (x * y, a * b), (product.sum(1, dtype=torch.float32), wanted.sum(1)))
+            results = (
+                (product, wanted),
+                (x + y, a + b),
+                (x * y, a * b),
+                (product.sum(1, dtype=torch.float32), wanted.sum(1)),
+            )
             for found, right in results:
                 if not torch.equal(found.cpu().long(), right):
                     _log.error("stress_detect: a result of %s is wrong on npu:%d", dtype, torch.npu.current_device())

@@ -40,11 +40,7 @@ __all__ = [
 
 # What the plug-in has beyond that: each says why it is not here.
 globals().update(
-    {
-        name: value
-        for name, value in _refused.members("torch.npu").items()
-        if name.startswith("super_kernel")
-    }
+    {name: value for name, value in _refused.members("torch.npu").items() if name.startswith("super_kernel")}
 )
 
 

@@ -58,7 +58,9 @@ class TestTaskGroups(TestCase):
             self.update(handle, work)
             noise = [torch.full((4,), float("nan"), device=DEVICE) for _ in range(50)]
             graph.replay()
-            self.assertEqual(result.tolist(), [2 * sum(wide[j, i].item() * (i + 1) for i in range(4)) for j in range(4)])
+            self.assertEqual(
+                result.tolist(), [2 * sum(wide[j, i].item() * (i + 1) for i in range(4)) for j in range(4)]
+            )
             del noise
 
     def test_several_groups(self):
@@ -122,8 +124,8 @@ class TestTaskGroups(TestCase):
         before = torch.npu.memory_reserved()
         graph, handle, result = self.group()
         big = torch.ones(1 << 20, device=DEVICE)
-        self.update(handle, lambda: torch.add(self.x, (big * 3).sum(), out=self.out))
-        self.update(handle, lambda: torch.add(self.x, (big * 4).sum(), out=self.out))
+        self.update(handle, lambda x=big: torch.add(self.x, (x * 3).sum(), out=self.out))
+        self.update(handle, lambda x=big: torch.add(self.x, (x * 4).sum(), out=self.out))
         graph.replay()
         self.assertEqual(result.tolist(), ((self.x + (4 << 20)) * 2).tolist())
         del graph, result, big
@@ -176,7 +178,13 @@ class TestUpdate(TestCase):
 
     def attention(self, lengths):
         return torch.ops.npu.npu_fused_infer_attention_score(
-            self.query, self.key, self.value, num_heads=4, scale=0.125, input_layout="BNSD", actual_seq_lengths_kv=lengths
+            self.query,
+            self.key,
+            self.value,
+            num_heads=4,
+            scale=0.125,
+            input_layout="BNSD",
+            actual_seq_lengths_kv=lengths,
         )[0]
 
     def test_lengths_of_attention(self):
@@ -215,7 +223,9 @@ class TestUpdate(TestCase):
                 seen.append("captured")
                 return result
 
-        self.addCleanup(lambda: [torch.npu._graph_updates._NPU_GRAPH_OP_HANDLERS.pop(n) for n in ("leaky_relu.default", name)])
+        self.addCleanup(
+            lambda: [torch.npu._graph_updates._NPU_GRAPH_OP_HANDLERS.pop(n) for n in ("leaky_relu.default", name)]
+        )
         x = torch.tensor([-2.0, 3.0], device=DEVICE)
         graph = torch.npu.NPUGraph()
         with torch.npu.graph(graph, auto_dispatch_capture=True):

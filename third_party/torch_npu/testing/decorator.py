@@ -7,7 +7,6 @@ import itertools
 import torch
 
 
-
 class Dtypes:
     """The dtypes of a test; it receives one as ``dtype``."""
 

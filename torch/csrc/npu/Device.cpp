@@ -146,7 +146,10 @@ void bind_device(py::module_& m) {
           if (c10::npu::acl::has_function("aclrtSetOpExecuteTimeOutWithMs")) {
             NPU_CHECK(c10::npu::acl::aclrtSetOpExecuteTimeOutWithMs(ms));
           } else {
-            // An older CANN counts seconds.
+            TORCH_CHECK(c10::npu::acl::has_function("aclrtSetOpExecuteTimeOut"),
+                        "set_op_timeout_ms: this CANN has no bound for operators: it lacks aclrtSetOpExecuteTimeOut, "
+                        "which CANN 8.1 has.");
+            // It counts seconds.
             NPU_CHECK(c10::npu::acl::aclrtSetOpExecuteTimeOut(ms / 1000 + (ms % 1000 != 0)));
           }
         }));

@@ -60,7 +60,8 @@ void bind_graphs(py::module_& m) {
   m.def("_npu_graphTaskGroupEnd", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device) {
           return reinterpret_cast<uintptr_t>(at::npu::graph_task_group_end(stream_of(id, device)));
         }));
-  m.def("_npu_graphTaskUpdateBegin", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device, uintptr_t handle) {
+  m.def("_npu_graphTaskUpdateBegin",
+        torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device, uintptr_t handle) {
           at::npu::graph_task_update_begin(stream_of(id, device), reinterpret_cast<void*>(handle));
         }));
   m.def("_npu_graphTaskUpdateEnd", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device) {

@@ -54,5 +54,12 @@ def register_replacement(
     from ._compiler import add_replacement
 
     add_replacement(
-        search_fn, replace_fn, example_inputs, trace_fn, extra_check, search_fn_pattern, scalar_workaround, skip_duplicates
+        search_fn,
+        replace_fn,
+        example_inputs,
+        trace_fn,
+        extra_check,
+        search_fn_pattern,
+        scalar_workaround,
+        skip_duplicates,
     )

@@ -34,7 +34,7 @@ def add_replacement(
     pattern_matcher.register_replacement(
         search_fn,
         replace_fn,
-        example_inputs,
+        list(example_inputs),
         trace_fn or _traced,  # type: ignore[arg-type]
         _replacements,
         extra_check=extra_check or (lambda match: True),

@@ -27,7 +27,7 @@ def deterministic(level: int) -> Iterator[None]:
 def limit_core_num(
     op_aicore_num: int, op_vectorcore_num: int, stream: "torch.npu.Stream | None" = None
 ) -> Iterator[None]:
-    r"""Context manager with another limit of a stream, see :func:`torch.npu.set_stream_limit`; the former one comes back.
+    r"""Context manager with another limit of a stream, see :func:`torch.npu.set_stream_limit`; it goes back.
 
     Args:
         op_aicore_num, op_vectorcore_num (int): cores for matrix products and for everything else; -1: no limit.

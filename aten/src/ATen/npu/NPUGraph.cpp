@@ -2,8 +2,8 @@
 
 #include <ATen/npu/NPUGraph.h>
 
-#include <ATen/npu/NPUGraphTasks.h>
 #include <ATen/Utils.h>
+#include <ATen/npu/NPUGraphTasks.h>
 #include <ATen/ops/empty.h>
 #include <acl_loader.h>
 #include <c10/npu/MemPool.h>

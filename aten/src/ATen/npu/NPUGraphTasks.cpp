@@ -42,9 +42,13 @@ std::map<aclrtStream, MempoolId_t>& updates() {
 }
 
 void require_groups(const char* what) {
-  TORCH_CHECK(acl::has_function("aclmdlRICaptureTaskGrpBegin") && acl::has_function("aclmdlRICaptureTaskUpdateBegin"),
-              what, ": this CANN cannot change captured tasks: it lacks aclmdlRICaptureTaskGrpBegin. Capture a graph "
-              "for each value of the arguments.");
+  static const bool there =
+      acl::has_function("aclmdlRICaptureTaskGrpBegin") && acl::has_function("aclmdlRICaptureTaskGrpEnd") &&
+      acl::has_function("aclmdlRICaptureTaskUpdateBegin") && acl::has_function("aclmdlRICaptureTaskUpdateEnd");
+  TORCH_CHECK(
+      there, what,
+      ": this CANN cannot change captured tasks: it lacks aclmdlRICaptureTaskGrpBegin. Capture a graph for each "
+      "value of the arguments.");
 }
 
 }  // namespace
@@ -76,8 +80,9 @@ void graph_task_update_begin(const c10::npu::NPUStream& stream, void* handle) {
   c10::npu::drain_task_queue(stream.device_index());
   const std::lock_guard<std::mutex> lock(groups_mutex);
   const auto found = groups().find(handle);
-  TORCH_CHECK(found != groups().end(),
-              "graph_task_update_begin: the handle is not one that graph_task_group_end returned, or its graph is gone");
+  TORCH_CHECK(
+      found != groups().end(),
+      "graph_task_update_begin: the handle is not one that graph_task_group_end returned, or its graph is gone");
   Group& group = found->second;
   NPU_CHECK(acl::aclmdlRICaptureTaskUpdateBegin(stream.stream(), handle));
   c10::npu::detail::captures_under_way.fetch_add(1);

@@ -1,8 +1,9 @@
 """BERT's attention as one call: projections, scores, softmax, dropout and the weighted sum, of heads of 64 numbers."""
 
+from torch.nn import functional
+
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 _WIDTH = 64  # of a head
 
