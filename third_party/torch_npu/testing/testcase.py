@@ -188,7 +188,7 @@ class TestCase(RtolCase):
         source = Path(inspect.getfile(type(self)))
         name = f"{source.stem}-{type(self).__name__}.{self._testMethodName}" + (f"-{subname}" if subname else "")
         kept = source.parent / "expect" / f"{name}.expect"
-        if os.environ.get("EXPECTTEST_ACCEPT"):
+        if os.environ.get("EXPECTTEST_ACCEPT", "0") not in ("", "0"):
             kept.parent.mkdir(exist_ok=True)
             kept.write_text(text, encoding="utf-8")
         if not kept.is_file():
