@@ -1,8 +1,9 @@
 """lightning: Trainer and Fabric on npu by an accelerator of some lines; callbacks, bfloat16, checkpoints.
 
-lightning 2.6 takes accelerators from its own package only: there is no entry point for another one, "auto" looks for
-CUDA, MPS and XLA, and its strategies of one device and its mixed precision want to be told the device. So a script says
-`Trainer(accelerator=NPUAccelerator(), strategy=SingleDeviceStrategy("npu:0"))`, as below.
+lightning 2.6 has entry points for callbacks only, none for accelerators, so that nothing is "npu" before a script calls
+`AcceleratorRegistry.register("npu", NPUAccelerator)`. "auto" looks for XLA, MPS and CUDA without asking the registry.
+For an accelerator that is none of these, strategy="auto" means the CPU, and mixed precision means CUDA, unless both are
+told. So a script says `Trainer(accelerator="npu", strategy=SingleDeviceStrategy("npu:0"))`, as below.
 """
 
 import tempfile
@@ -10,8 +11,9 @@ import tempfile
 import _offline  # noqa: F401
 import lightning
 from lightning.fabric import Fabric
+from lightning.fabric.accelerators import ACCELERATOR_REGISTRY
 from lightning.pytorch import Trainer
-from lightning.pytorch.accelerators import Accelerator
+from lightning.pytorch.accelerators import Accelerator, AcceleratorRegistry
 from lightning.pytorch.callbacks import DeviceStatsMonitor, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
@@ -57,6 +59,11 @@ class NPUAccelerator(Accelerator):
         return "npu"
 
 
+# What makes accelerator="npu" known by name; Fabric has a registry of its own.
+AcceleratorRegistry.register("npu", NPUAccelerator, description="NPUs")
+ACCELERATOR_REGISTRY.register("npu", NPUAccelerator, description="NPUs")
+
+
 class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +99,7 @@ def trainer(device: str, folder: str, precision: str = "32-true", **options) -> 
         return Trainer(accelerator="cpu", precision=precision, **quiet, **options)
     plugins = [MixedPrecision(precision, "npu")] if precision.endswith("mixed") else None
     strategy = SingleDeviceStrategy("npu:0")
-    return Trainer(accelerator=NPUAccelerator(), devices=1, strategy=strategy, plugins=plugins, **quiet, **options)
+    return Trainer(accelerator="npu", devices=1, strategy=strategy, plugins=plugins, **quiet, **options)
 
 
 @check("Trainer: fit, validate, predict, checkpoint, resume, callbacks, logger")
@@ -124,7 +131,7 @@ def mixed(device):
 @check("Fabric: set up, backward, clipping, saving")
 def fabric(device):
     strategy = lightning.fabric.strategies.SingleDeviceStrategy(torch.device(device, 0) if device == "npu" else device)
-    made = Fabric(accelerator="cpu" if device == "cpu" else NPUAccelerator(), devices=1, strategy=strategy)
+    made = Fabric(accelerator=device, devices=1, strategy=strategy)
     made.launch()
     model = Classifier().layers
     model, optimizer = made.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
@@ -143,9 +150,26 @@ def fabric(device):
     return [*losses, *model.parameters()]
 
 
-@check('accelerator="npu" by name', limit="lightning has no entry point for accelerators of other packages")
-def by_name(device):
-    return [float(Trainer(accelerator=device, devices=1, logger=False).num_devices)]
+def fitted(device: str, **options) -> list:
+    """Trained where lightning itself chooses the strategy; it has to have chosen the device."""
+    with tempfile.TemporaryDirectory() as folder:
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        model = Classifier()
+        run = Trainer(devices=1, max_epochs=1, default_root_dir=folder, **quiet, **options)
+        run.fit(model, loader())
+        if run.strategy.root_device.type != device:
+            raise RuntimeError(f"it trained on {run.strategy.root_device}")
+        return model.losses
+
+
+@check('accelerator="npu" with strategy="auto"', limit="for accelerators of other packages that is the CPU")
+def strategy_auto(device):
+    return fitted(device, accelerator=device)
+
+
+@check('accelerator="auto"', limit="it looks for XLA, MPS and CUDA only")
+def accelerator_auto(device):
+    return fitted(device, accelerator="auto")
 
 
 if __name__ == "__main__":

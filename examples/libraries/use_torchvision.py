@@ -101,5 +101,11 @@ def transforms(device):
     return [chain(images), v2.functional.rotate(images, 30.0), v2.functional.gaussian_blur(images, [5, 5])]
 
 
+@check("io: encode_png, decode_image", limit="its codecs are linked against CUDA's libraries; PIL reads files")
+def codecs(device):
+    image = randint(255, 3, 8, 8).to(torch.uint8)
+    return [torchvision.io.decode_image(torchvision.io.encode_png(image)).to(device)]
+
+
 if __name__ == "__main__":
     main("torchvision")

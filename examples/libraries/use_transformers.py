@@ -4,6 +4,7 @@ import tempfile
 
 import _offline  # noqa: F401
 import transformers
+from processes import losses_of
 from side_by_side import check, main, randint, randn, train
 from tiny import llama, text, tokenizer, tokens
 
@@ -204,6 +205,49 @@ CUDA = "transformers calls torch.cuda.default_stream there"
 register_cache("offloaded cache", CUDA, cache_implementation="offloaded")
 register_cache("offloaded static cache", CUDA, cache_implementation="offloaded_static")
 register_cache("no cache", use_cache=False)
+
+# What today's users of torch_npu write in front of a script of CUDA's: torch.cuda's names are npu's from there on.
+TRANSFERRED = """
+from torch_npu.contrib import transfer_to_npu
+import _offline
+device, kind = sys.argv[1:]
+model, ids = llama().to(device).eval(), tokens(3).to(device)
+options = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": kind}
+found = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+for token in found.flatten().tolist():
+    tell(found.device, token)
+"""
+
+
+def register_transferred(name: str, kind: str, on_cpu: str) -> None:
+    # Offloading to the host's memory is for an accelerator: on the CPU the same without it.
+    @check(f"generate, {name} under transfer_to_npu", tolerance=0.0, slow=True, once=True)
+    def run(device: str) -> list:
+        return [
+            torch.tensor(losses_of(TRANSFERRED, device, (), device, kind if device == "npu" else on_cpu)).to(device)
+        ]
+
+
+register_transferred("offloaded cache", "offloaded", "dynamic")
+register_transferred("offloaded static cache", "offloaded_static", "static")
+
+
+def register_quantized(bits: int) -> None:
+    @check(f"generate, cache quantized to {bits} bits by quanto", tolerance=0.0, slow=True)
+    def run(device: str) -> list:
+        model, ids = llama().to(device).eval(), tokens(3).to(device)
+        config = {"backend": "quanto", "nbits": bits, "q_group_size": 8, "residual_length": 4}
+        options = {
+            "max_new_tokens": 12,
+            "do_sample": False,
+            "cache_implementation": "quantized",
+            "cache_config": config,
+        }
+        return [model.generate(ids, attention_mask=torch.ones_like(ids), **options)]
+
+
+register_quantized(2)
+register_quantized(4)
 register_cache("beams", num_beams=3)
 register_cache("penalty of repetition", repetition_penalty=1.3)
 

@@ -2,6 +2,7 @@
 
 #include "core/capture.h"
 
+#include "core/capture_lock.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/event.h"
@@ -11,6 +12,7 @@
 #include "core/thread_local.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace acl_sim {
@@ -19,12 +21,13 @@ namespace detail {
 std::atomic<int> captures{0};
 }  // namespace detail
 
-namespace {
-
 std::mutex& captures_mutex() {
   static auto* value = new std::mutex;
   return *value;
 }
+
+namespace {
+
 using Lock = std::lock_guard<std::mutex>;
 
 // Captures under way, under the lock.
@@ -78,6 +81,23 @@ void merge(StreamClock& into, const StreamClock& from) {
   for (const auto& [stream, steps] : from) into[stream] = std::max(into[stream], steps);
 }
 
+bool in_update(const Graph& graph, const Stream& stream) {
+  return graph.state.load() == Graph::State::Ready && graph.group_stream == &stream;
+}
+
+void refuse_events_in_update(const Graph& graph, const Stream& stream) {
+  if (in_update(graph, stream))
+    throw Error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                format("stream %u updates a task group, which takes no events of other streams", stream.number));
+}
+
+// The stream runs its tasks again.
+void leave_update(Stream& stream, Graph& graph) {
+  stream.capture.store(nullptr);
+  graph.group_stream = nullptr;
+  detail::captures.fetch_sub(1);
+}
+
 // The first stream whose work does not come back to the origin.
 const Stream* unjoined(const Graph& graph) {
   const StreamClock& known = graph.streams.at(graph.origin);
@@ -118,6 +138,10 @@ Graph& end_capture(Stream& stream) {
         format("what was captured on stream %u has not been joined: record an event behind it, and let stream %u, "
                "on which the capture began, wait for that",
                left->number, stream.number));
+  if (graph->group_stream)
+    invalidate(*graph, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+               format("a task group on stream %u has not ended", graph->group_stream->number));
+  graph->group_stream = nullptr;
   finish(*graph);
   if (graph->state.load() == Graph::State::Capturing) {
     graph->state.store(Graph::State::Ready);
@@ -134,6 +158,11 @@ void abandon_capture(Stream& stream) {
   const Lock lock(captures_mutex());
   Graph* graph = stream.capture.load();
   if (!graph) return;
+  if (in_update(*graph, stream)) {
+    leave_update(stream, *graph);
+    destroy_graph(*std::exchange(graph->group, nullptr));
+    return;
+  }
   invalidate(*graph, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, format("stream %u was destroyed", stream.number));
   if (graph->origin == &stream) {
     finish(*graph);
@@ -148,8 +177,9 @@ aclmdlRICaptureStatus capture_status(const Stream& stream, Graph** graph) {
   Graph* found = stream.capture.load(std::memory_order_acquire);
   if (graph) *graph = found;
   if (!found) return ACL_MODEL_RI_CAPTURE_STATUS_NONE;
-  return found->state.load() == Graph::State::Capturing ? ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE
-                                                        : ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED;
+  // A graph that is ready has the stream for an update.
+  return found->state.load() == Graph::State::Invalid ? ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED
+                                                      : ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE;
 }
 
 aclmdlRICaptureMode exchange_capture_mode(aclmdlRICaptureMode mode) { return std::exchange(thread_mode, mode); }
@@ -167,21 +197,34 @@ void capture_task(Stream& stream, Task& task) {
                            format("%s cannot be captured into a graph", task.external.name));
     // The copy of host memory that a queued task would own.
     if (task.kind == TaskKind::Copy && task.copy.pageable) stage_copy(task.copy);
-    graph->tasks.push_back(task);
-    graph->task_streams.push_back(stream.number);
+    Graph& into = graph->group_stream == &stream ? *graph->group : *graph;
+    into.tasks.push_back(task);
+    into.task_streams.push_back(stream.number);
+    if (task.kind == TaskKind::Op) lend_op(into.tasks.back());
   } catch (...) {
     if (task.kind != TaskKind::External) drop_task(task);  // another library keeps what was not launched
     throw;
   }
-  Task& kept = graph->tasks.back();
-  if (kept.kind == TaskKind::Op) lend_op(kept);
-  task.id = ++graph->streams[&stream][&stream];
+  if (!in_update(*graph, stream)) task.id = ++graph->streams[&stream][&stream];
+}
+
+bool submit_external(TaskKind kind, Stream& stream, Event& event) {
+  if (!event.is_external()) return false;
+  Task task;
+  task.kind = kind;
+  task.tiny = task.modest = kind != TaskKind::Wait;
+  task.narrow = task.brief = false;
+  task.event = {&event, 1};
+  event.references.fetch_add(1, std::memory_order_relaxed);
+  stream.submit(task);
+  return true;
 }
 
 void capture_record(Event& event, Stream& stream) {
   const Lock lock(captures_mutex());
   Graph* graph = stream.capture.load();
   if (!graph) throw Error(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture ended while an event was recorded");
+  refuse_events_in_update(*graph, stream);
   require_valid(*graph);
   if (Graph* other = event.capture.load(); other && other != graph) {
     const bool gone =
@@ -200,6 +243,7 @@ void capture_wait(Stream& stream, Event& event) {
   const Lock lock(captures_mutex());
   Graph* of_event = event.capture.load();
   Graph* of_stream = stream.capture.load();
+  if (of_stream) refuse_events_in_update(*of_stream, stream);
   if (!of_event) {
     if (!of_stream || event.recorded.load() == 0) return;  // an event that was never recorded is no mark
     require_valid(*of_stream);

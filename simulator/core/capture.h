@@ -13,6 +13,12 @@
 // answer while a stream is in capture (waiting for it, asking whether it is done) is refused with ACL's code and makes
 // the capture invalid: it records nothing more, and its end says why. All of the bookkeeping is under one lock, which
 // is taken only while some stream is in capture.
+//
+// Note [Task groups]
+// A recorded task keeps what the host decided about it: numbers, lengths, shapes. So that these can change, a part of a
+// capture may be a group: a graph of its own, which stands among the tasks as one. An update captures other tasks on
+// another stream, as a graph that takes the place of the group's. A replay takes what stands there when it comes to
+// the group, so it may have begun before the update, if an external event in front of the group holds it up.
 
 #include <acl/acl.h>
 
@@ -47,6 +53,7 @@ struct Graph {
   std::vector<Task> tasks;             // unchanged once it is ready
   std::vector<uint32_t> task_streams;  // the number of the stream that each was recorded on
   std::mutex running;                  // a graph runs once at a time
+  std::mutex groups;                   // over the tasks that stand for groups, while a graph is ready
 
   // While it is captured, under the lock of all captures:
   aclmdlRICaptureMode mode = ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
@@ -56,6 +63,9 @@ struct Graph {
   std::map<Event*, StreamClock> events;
   aclError invalid_code = ACL_SUCCESS;
   std::string invalid_reason;
+  Stream* group_stream = nullptr;  // on which a group has begun or is updated,
+  Graph* group = nullptr;          // and what takes its tasks
+  size_t group_index = 0;          // of the task that an update is for
 };
 
 namespace detail {
@@ -82,6 +92,8 @@ void abandon_capture(Stream& stream);
 void capture_task(Stream& stream, Task& task);
 void capture_record(Event& event, Stream& stream);
 void capture_wait(Stream& stream, Event& event);
+// Note [External events]
+bool submit_external(TaskKind kind, Stream& stream, Event& event);
 // The event is recorded anew outside of any capture, or is gone.
 void leave_capture(Event& event);
 
@@ -94,6 +106,14 @@ inline void check_no_capture(T& of, const char* what) {
 inline void check_safe_in_capture(const char* what) {
   if (capturing()) detail::refuse_unsafe(what);
 }
+
+// Note [Task groups]. The handle is valid as long as the graph.
+void begin_group(Stream& stream);
+void* end_group(Stream& stream);
+void begin_update(Stream& stream, void* group);
+void end_update(Stream& stream);
+// The groups of a graph that is no more.
+void forget_groups(const Graph& graph);
 
 // The graph of a handle. Throws Error for a handle that is none.
 Graph& graph_of(aclmdlRI handle);

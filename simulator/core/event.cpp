@@ -41,6 +41,13 @@ void release_event(Event* event) {
   if (event->references.fetch_sub(1, std::memory_order_acq_rel) == 1) pool().give(event);
 }
 
+void Event::take_back() {
+  std::lock_guard<std::mutex> lock(mutex);
+  failure.store(ACL_SUCCESS, std::memory_order_relaxed);
+  completed.store(0, std::memory_order_release);
+  recorded.store(0, std::memory_order_release);
+}
+
 void Event::complete_record(uint64_t generation) {
   const int64_t now = clock_ns(CLOCK_MONOTONIC);
   {

@@ -4,6 +4,11 @@
 // Note [Generations]
 // An event may be recorded again while earlier records are still queued. Each record takes the next generation; a
 // stream that waits for the event waits for the generation that was recorded when it was told to wait.
+//
+// Note [External events]
+// An event that was made with ACL_EVENT_EXTERNAL is a flag between graphs and other work: to record, to wait and to
+// reset it are tasks, in a stream as in a graph. A record sets it, whoever waits goes on once it is set, even if the
+// record comes later than the wait, and a reset takes the flag away. Its generations are 0 and 1.
 
 #include <acl/acl.h>
 
@@ -39,6 +44,8 @@ struct Event {
   }
   bool complete(uint64_t generation) const { return completed.load(std::memory_order_acquire) >= generation; }
   void complete_record(uint64_t generation);
+  bool is_external() const { return (flags & 0x20U) != 0; }  // ACL_EVENT_EXTERNAL
+  void take_back();
 };
 
 Event* create_event(uint32_t flags);

@@ -3,6 +3,7 @@
 #include "core/capture.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/event.h"
 #include "core/executor.h"
 #include "core/graph_pool.h"
 #include "core/handles.h"
@@ -38,6 +39,12 @@ std::string name_of(const Task& task) {
       return "MEMSET_ASYNC";
     case TaskKind::Callback:
       return "CALLBACK";
+    case TaskKind::Record:
+      return "EVENT_RECORD";
+    case TaskKind::Wait:
+      return "EVENT_WAIT";
+    case TaskKind::Reset:
+      return "EVENT_RESET";
     case TaskKind::Graph:
       return format("MODEL_%u", task.graph.graph->number);
     default:
@@ -94,7 +101,14 @@ void Stream::run_graph(const Task& launch) {
   const std::lock_guard<std::mutex> lock(graph.running);
   for (const Task& recorded : graph.tasks) {
     if (exiting() || aborting() || device->lost.load(std::memory_order_relaxed)) break;
-    Task task = recorded;
+    Task task;
+    if (recorded.kind == TaskKind::Graph) {
+      const std::lock_guard<std::mutex> unchanged(graph.groups);
+      task = recorded;
+      task.graph.graph->references.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      task = recorded;
+    }
     task.id = launch.id;
     task.number = 0;
     if (profiling()) {
@@ -108,8 +122,8 @@ void Stream::run_graph(const Task& launch) {
     if (task.kind == TaskKind::Op) {
       device->counters.ops_launched.fetch_add(1, std::memory_order_relaxed);
       prepare_replay(task, *device);
-    } else if (task.kind == TaskKind::Graph) {
-      task.graph.graph->references.fetch_add(1, std::memory_order_relaxed);
+    } else if (task.kind == TaskKind::Record || task.kind == TaskKind::Wait || task.kind == TaskKind::Reset) {
+      task.event.event->references.fetch_add(1, std::memory_order_relaxed);
     } else if (task.kind == TaskKind::Copy) {
       task.copy.owned = nullptr;  // the graph's
     }
@@ -125,8 +139,11 @@ void destroy_graph(Graph& graph) {
 
 void release_graph(Graph* graph) {
   if (graph->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  forget_groups(*graph);
+  if (graph->group) destroy_graph(*std::exchange(graph->group, nullptr));  // one that has not ended
   for (Task& task : graph->tasks) {
     if (task.kind == TaskKind::Op) take_back_op(task);
+    if (task.kind == TaskKind::Record) task.kind = TaskKind::Reset;  // it lets go of the event and records nothing
     drop_task(task);
   }
   std::vector<Task>().swap(graph->tasks);

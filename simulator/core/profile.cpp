@@ -185,6 +185,7 @@ void describe(const Task& task, aclsimRecord& record) {
       record.kind = ACL_SIM_RECORD_EVENT;
       break;
     case TaskKind::Wait:
+    case TaskKind::Reset:
       record.kind = ACL_SIM_RECORD_WAIT;
       break;
     case TaskKind::Callback:

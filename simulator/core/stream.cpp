@@ -44,7 +44,7 @@ constexpr auto kSlice = std::chrono::milliseconds(20);
 
 std::atomic<int> awake_workers{0};  // run tasks, or look out for some
 std::atomic<uint32_t> next_number{0};
-std::atomic<uint32_t> op_execute_timeout{600};
+std::atomic<uint64_t> op_execute_timeout{600'000};  // ms
 std::atomic<uint32_t> op_wait_timeout{0};
 std::atomic<aclrtExceptionInfoCallback> exception_callback{nullptr};
 // What the host's thread that submitted last would use itself: torch.set_num_threads is heard.
@@ -101,6 +101,7 @@ void drop_task(Task& task) {
       release_event(task.event.event);
       break;
     case TaskKind::Wait:
+    case TaskKind::Reset:
       release_event(task.event.event);
       break;
     case TaskKind::Callback:
@@ -302,6 +303,10 @@ inline void Stream::perform(Task& task) {
       release_event(&event);
       break;
     }
+    case TaskKind::Reset:
+      task.event.event->take_back();
+      drop_task(task);
+      break;
     case TaskKind::Callback:
       run_callback(task.callback, *this);
       break;
@@ -575,9 +580,9 @@ void Stream::abort() {
   abort_.store(false);
 }
 
-void set_op_execute_timeout(uint32_t seconds) { op_execute_timeout.store(seconds); }
+void set_op_execute_timeout_ms(uint64_t ms) { op_execute_timeout.store(ms); }
 void set_op_wait_timeout(uint32_t seconds) { op_wait_timeout.store(seconds); }
-int64_t op_execute_timeout_ms() { return static_cast<int64_t>(op_execute_timeout.load()) * 1000; }
+int64_t op_execute_timeout_ms() { return static_cast<int64_t>(op_execute_timeout.load()); }
 void set_exception_callback(aclrtExceptionInfoCallback callback) {
   exception_callback.store(callback, std::memory_order_release);
 }

@@ -173,7 +173,7 @@ bool is_default_stream(const Stream& stream);
 void park_workers();
 
 // How long a hung operator may take before it fails, and a stream may wait for an event; seconds, 0: no limit.
-void set_op_execute_timeout(uint32_t seconds);
+void set_op_execute_timeout_ms(uint64_t ms);
 void set_op_wait_timeout(uint32_t seconds);
 int64_t op_execute_timeout_ms();
 

@@ -16,7 +16,7 @@ struct Event;
 struct Graph;
 struct Report;
 
-enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Callback, External, Graph };
+enum class TaskKind : uint8_t { Op, Copy, Fill, Record, Wait, Reset, Callback, External, Graph };
 
 enum class OpFault : uint8_t { None, Scale, Error, Hang };
 

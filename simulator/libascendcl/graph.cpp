@@ -44,6 +44,31 @@ aclError aclmdlRICaptureEnd(aclrtStream handle, aclmdlRI* model) {
   return ACL_SUCCESS;
 }
 
+aclError aclmdlRICaptureTaskGrpBegin(aclrtStream handle) {
+  begin_group(submit_stream_of(handle));
+  return ACL_SUCCESS;
+}
+
+aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, void** handle) {
+  if (!handle) throw Error(ACL_ERROR_INVALID_PARAM, "handle is null");
+  *handle = nullptr;
+  *handle = end_group(stream_of(stream));
+  return ACL_SUCCESS;
+}
+
+aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, void* handle) {
+  Stream& updating = submit_stream_of(stream);
+  if (is_default_stream(updating))
+    throw Error(ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "a default stream cannot update a task group, use another one");
+  begin_update(updating, handle);
+  return ACL_SUCCESS;
+}
+
+aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
+  end_update(stream_of(stream));
+  return ACL_SUCCESS;
+}
+
 aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode* mode) {
   if (!mode) throw Error(ACL_ERROR_INVALID_PARAM, "mode is null");
   check_mode(*mode);

@@ -134,7 +134,12 @@ aclError aclrtSetOpWaitTimeout(uint32_t timeout) {
 }
 
 aclError aclrtSetOpExecuteTimeOut(uint32_t timeout) {
-  set_op_execute_timeout(timeout);
+  set_op_execute_timeout_ms(uint64_t{timeout} * 1000);
+  return ACL_SUCCESS;
+}
+
+aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout) {
+  set_op_execute_timeout_ms(timeout);
   return ACL_SUCCESS;
 }
 
@@ -205,6 +210,7 @@ aclError aclrtDestroyEvent(aclrtEvent handle) {
 aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
+  if (submit_external(TaskKind::Record, stream, event)) return ACL_SUCCESS;
   if (__builtin_expect(stream.capture.load(std::memory_order_relaxed) != nullptr, 0)) {
     capture_record(event, stream);
     return ACL_SUCCESS;
@@ -224,7 +230,8 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
 
 aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
   Event& event = event_of(handle);
-  stream_of(stream);
+  if (submit_external(TaskKind::Reset, event.is_external() ? submit_stream_of(stream) : stream_of(stream), event))
+    return ACL_SUCCESS;
   check_no_capture(event, "resetting an event");
   // The caller has waited for the stream, as the interface demands, so nothing queued refers to old records.
   event.failure.store(ACL_SUCCESS, std::memory_order_relaxed);
@@ -236,6 +243,7 @@ aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
 aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent handle) {
   Event& event = event_of(handle);
   Stream& stream = submit_stream_of(stream_handle);
+  if (submit_external(TaskKind::Wait, stream, event)) return ACL_SUCCESS;
   if (capturing() && (stream.capture.load() || event.capture.load())) {
     capture_wait(stream, event);
     return ACL_SUCCESS;

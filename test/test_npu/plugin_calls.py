@@ -48,6 +48,11 @@ def contrib_functions():
     function.npu_multiclass_nms(boxes(6), torch.rand(6, 4).npu(), max_num=4)
     function.npu_batched_multiclass_nms(boxes(6).view(1, 6, 4), torch.rand(1, 6, 4).npu(), max_num=4)
     function.roll(scores, (1, 1), (2, 3))
+    square, row = torch.rand(64, 64).half().npu(), torch.rand(64).half().npu()
+    mask = torch.zeros(2, 1, 32, 32).half().npu()
+    parts = (square, mask, square, square, square, row, row, row)
+    function.npu_fused_attention(*parts, scale=0.125, keep_prob=0.9)
+    function.npu_fused_attention_with_layernorm(*parts, row, row, scale=0.125, keep_prob=0.9)
 
 
 def contrib_modules():
@@ -172,6 +177,69 @@ def graphs():
     npu.make_graphed_callables(torch.nn.Linear(4, 4).npu(), (x,))(x)
 
 
+def graph_updates():
+    x, out, side = torch.rand(4, device="npu"), torch.rand(4, device="npu"), npu.Stream()
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        npu.graph_task_group_begin(npu.current_stream())
+        torch.add(x, 1, out=out)
+        handle = npu.graph_task_group_end(npu.current_stream())
+    with npu.stream(side):
+        npu.graph_task_update_begin(side, handle)
+        torch.add(x, 2, out=out)
+        npu.graph_task_update_end(side)
+    graph.replay()
+    assert out.tolist() == (x + 2).tolist()
+
+    class Handler(npu.NpuGraphOpHandler):
+        UPDATE_SPECS = {"leaky_relu.default": [("arg", 1, "slope")]}
+
+    parts = [torch.rand(1, 1, 4, 16).half().npu() for _ in range(3)]
+    registered = npu._graph_updates._NPU_GRAPH_OP_HANDLERS
+    npu.register_npu_graph_handler("leaky_relu.default")(Handler)
+    npu.NpuGraphOpHandler()
+    try:
+        with npu.graph(graph := npu.NPUGraph(), auto_dispatch_capture=True):
+            y = torch.ops.aten.leaky_relu.default(-x, 0.5)
+            z = torch.ops.npu.npu_fused_infer_attention_score(*parts, input_layout="BNSD", num_heads=1)
+        graph.update([{"slope": 0.25}, {"actual_seq_lengths_kv": [2]}])
+        graph.replay()
+        assert y.tolist() == (x * -0.25).tolist() and len(z) == 2
+    finally:
+        del registered["leaky_relu.default"]
+
+
+def compiled_graphs():
+    x = torch.rand(4, device="npu")
+
+    def model(x):
+        return torch.sigmoid(x) * x + 1
+
+    npu.npugraph_ex.register_replacement(
+        lambda x: torch.sigmoid(x) * x, lambda x: torch.nn.functional.silu(x), [torch.rand(4, device="npu")]
+    )
+    try:
+        run = npu.npugraph_ex.compile_fx(torch.fx.symbolic_trace(model), [x])
+        torch.testing.assert_close(run(x), model(x))
+    finally:
+        npu.npugraph_ex._compiler._replacements.clear()
+    scope = npu.npugraph_ex.scope
+    with scope.deterministic(1):
+        assert torch.are_deterministic_algorithms_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with scope.limit_core_num(1, 2):
+            assert npu.get_stream_limit(npu.current_stream()) == {"cube_core_num": 1, "vector_core_num": 2}
+
+
+def eight_bits():
+    codes = torch_npu.HiFloat8Tensor.to_hifloat8(torch.tensor([[1.0, 2.1], [-3.0, 0.3]]).npu())
+    made = torch_npu.HiFloat8Tensor(data=codes._data.clone(), dtype=torch.float16)
+    made.float(), made.half(), made.bfloat16(), made.cpu(), made.clone(), made.from_hifloat8()
+    made.view(4), made.reshape(4), made.transpose(0, 1).contiguous(), made.to_dtype(torch.float32)
+    torch_npu.HiFloat8Tensor.make_like(made, data=codes._data)
+
+
 def devices():
     npu.init(), npu.is_initialized(), npu.is_available(), npu.device_count()
     npu.set_device(0), npu.current_device(), npu.synchronize()
@@ -181,6 +249,7 @@ def devices():
     npu.is_bf16_supported(), npu.is_current_stream_capturing(), npu.ipc_collect()
     npu.set_sync_debug_mode(npu.get_sync_debug_mode())
     npu.utilization(), npu.get_amp_supported_dtype()
+    npu.set_op_timeout_ms(600_000), npu.stress_detect()
     npu.use_compatible_impl(npu.are_compatible_impl_enabled())
     npu.aclnn.backends.version()
     with warnings.catch_warnings():
@@ -374,6 +443,7 @@ def testing():
             with self.maybeWarnsRegex(UserWarning, "x"):
                 pass
             self.safeToDense(self.genSparseTensor([3, 3], 2, 2, True)[0])
+            fails(AssertionError, self.assertExpectedStripMangled, "text", "never kept")
 
     Case.setUpClass()
     result = Case("test").run()
@@ -417,11 +487,28 @@ def testing():
 
     decorator.instantiate_ops_tests(["add"])(decorator.instantiate_tests(Spread))
     decorator.feed_data(lambda self, x: x, "test_x", 1)(None)
+    common_utils.test_2args_broadcast(torch.add)
+
+    class Generated:
+        def test_op(self, op, dtype, npu_format):
+            return op.name, dtype, npu_format
+
+    entry = next(op for op in common_op_db() if op.name == "add")
+    kinds = decorator.gen_op_input("test_op", Generated.test_op, entry)
+    assert torch.float32 in kinds["dtype"], kinds
+    decorator.gen_ops_testcase(Generated, Generated.test_op, "add", list(kinds), [torch.float32, 2], entry)
+    assert Generated().test_op_add_float32_2() == ("add", torch.float32, 2)
     for samples in (
         common_methods_invocations.sample_inputs_median_custom,
         common_methods_invocations.sample_inputs_normal_tensor_second,
     ):
         assert all(isinstance(sample, SampleInput) for sample in samples(None, "cpu", torch.float32, False))
+
+
+def common_op_db():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return op_db
 
 
 def with_arguments(call):
@@ -472,6 +559,9 @@ SCENARIOS = (
     tensors,
     devices,
     graphs,
+    graph_updates,
+    compiled_graphs,
+    eight_bits,
     deterministic,
     streams,
     memory,

@@ -13,11 +13,14 @@ byref = ctypes.byref
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 NONE, ACTIVE, INVALIDATED = range(3)
+NOT_READY = 1
 CAPTURE_DEPENDENCY, UNJOINED, MODEL_CAPTURED, STREAM_CAPTURED, EVENT_CAPTURED, NOT_CAPTURED = range(107024, 107030)
 MODE_NOT_SUPPORT, IMPLICIT, CONFLICT, UNMATCHED, INVALID = 107030, 107031, 107032, 107036, 507903
 
 
-class TestGraphs(acl.AclTestCase):
+class GraphCase(acl.AclTestCase):
+    """A stream, x = (1, 2, 3, 4) and room for y."""
+
     lib = lib
 
     def setUp(self):
@@ -54,6 +57,8 @@ class TestGraphs(acl.AclTestCase):
         self.ok(lib.aclrtSynchronizeStream(self.stream))
         return lib.download(self.y, ctypes.c_float, 4)
 
+
+class TestGraphs(GraphCase):
     def test_capture_and_replay(self):
         self.ok(lib.aclrtMemset(self.y, 16, 0, 16))
         self.assertEqual(self.status(), (NONE, None))
@@ -223,6 +228,106 @@ class TestGraphs(acl.AclTestCase):
             self.ok(lib.aclmdlRIDebugJsonPrint(graph, str(path).encode(), 0))
             tasks = json.loads(path.read_text())
         self.assertEqual([t["name"] for t in tasks], ["Add", "MEMSET_ASYNC"])
+        self.ok(lib.aclmdlRIDestroy(graph))
+
+
+class TestTaskGroups(GraphCase):
+    """Parts of a graph that are captured anew, and external events."""
+
+    def setUp(self):
+        super().setUp()
+        self.other = lib.stream()
+
+    def tearDown(self):
+        self.ok(lib.aclrtDestroyStream(self.other))
+        super().tearDown()
+
+    def multiply(self, stream):
+        """y = x * x"""
+        operand = (acl.FLOAT, [4], self.x, 16)
+        return lib.run("Mul", [operand, operand], [(acl.FLOAT, [4], self.y, 16)], stream=stream)
+
+    def captured(self):
+        """A graph whose one operator is a group, and the group."""
+        group = ctypes.c_void_p()
+        self.begin()
+        self.ok(lib.aclmdlRICaptureTaskGrpBegin(self.stream))
+        self.ok(self.add())
+        self.ok(lib.aclmdlRICaptureTaskGrpEnd(self.stream, byref(group)))
+        return self.end(), group
+
+    def test_update(self):
+        graph, group = self.captured()
+        for work, expected in ((None, [2, 4, 6, 8]), (self.multiply, [1, 4, 9, 16]), (self.add, [2, 4, 6, 8])):
+            if work is not None:
+                self.ok(lib.aclmdlRICaptureTaskUpdateBegin(self.other, group))
+                self.assertEqual(self.status(self.other), (ACTIVE, graph.value))
+                self.ok(work(self.other))
+                self.ok(lib.aclmdlRICaptureTaskUpdateEnd(self.other))
+                self.assertEqual(self.status(self.other)[0], NONE)
+            self.ok(lib.aclmdlRIExecuteAsync(graph, self.stream))
+            self.assertEqual(self.result(), expected)
+        self.ok(lib.aclmdlRIDestroy(graph))
+
+    def test_what_is_refused(self):
+        group = ctypes.c_void_p()
+        self.refused(lib.aclmdlRICaptureTaskGrpBegin(self.stream), NOT_CAPTURED)
+        self.refused(lib.aclmdlRICaptureTaskGrpEnd(self.stream, byref(group)), NOT_CAPTURED)
+        self.refused(lib.aclmdlRICaptureTaskGrpEnd(self.stream, None), acl.INVALID_PARAM)
+        self.refused(lib.aclmdlRICaptureTaskUpdateBegin(self.other, None), acl.INVALID_PARAM)
+        self.refused(lib.aclmdlRICaptureTaskUpdateBegin(self.other, self.x), acl.RT_INVALID_HANDLE)
+        self.refused(lib.aclmdlRICaptureTaskUpdateEnd(self.other), NOT_CAPTURED)
+        self.begin()
+        self.refused(lib.aclmdlRICaptureTaskGrpEnd(self.stream, byref(group)), UNMATCHED)
+        self.ok(lib.aclmdlRICaptureTaskGrpBegin(self.stream))
+        self.refused(lib.aclmdlRICaptureTaskGrpBegin(self.stream), acl.RT_FEATURE_NOT_SUPPORT, text="do not overlap")
+        self.refused(lib.aclmdlRICaptureEnd(self.stream, byref(ctypes.c_void_p())), INVALID, text="has not ended")
+        graph, group = self.captured()
+        self.refused(lib.aclmdlRICaptureTaskUpdateBegin(None, group), IMPLICIT)
+        self.refused(lib.aclmdlRICaptureTaskUpdateBegin(self.stream, group), acl.RT_FEATURE_NOT_SUPPORT)
+        self.ok(lib.aclmdlRICaptureTaskUpdateBegin(self.other, group))
+        self.refused(lib.aclrtSynchronizeStream(self.other), STREAM_CAPTURED)
+        self.refused(lib.aclrtRecordEvent(self.event(), self.other), acl.RT_FEATURE_NOT_SUPPORT)
+        self.ok(lib.aclmdlRICaptureTaskUpdateEnd(self.other))
+        self.ok(lib.aclmdlRIDestroy(graph))
+        self.refused(lib.aclmdlRICaptureTaskUpdateBegin(self.other, group), acl.RT_INVALID_HANDLE)
+
+    def event(self, flags=0x8):
+        event = ctypes.c_void_p()
+        self.ok(lib.aclrtCreateEventExWithFlag(byref(event), flags))
+        self.addCleanup(lib.aclrtDestroyEvent, event)
+        return event
+
+    def test_an_external_event_holds_a_replay_up(self):
+        event, group = self.event(0x20), ctypes.c_void_p()
+        self.begin()
+        self.ok(lib.aclrtStreamWaitEvent(self.stream, event))
+        self.ok(lib.aclrtResetEvent(event, self.stream))
+        self.ok(lib.aclmdlRICaptureTaskGrpBegin(self.stream))
+        self.ok(self.add())
+        self.ok(lib.aclmdlRICaptureTaskGrpEnd(self.stream, byref(group)))
+        graph = self.end()
+        for work, expected in ((self.multiply, [1, 4, 9, 16]), (self.add, [2, 4, 6, 8])):
+            self.ok(lib.aclmdlRIExecuteAsync(graph, self.stream))
+            done = ctypes.c_int(-1)
+            self.ok(lib.aclrtStreamQuery(self.stream, byref(done)))
+            self.assertEqual(done.value, NOT_READY)
+            self.ok(lib.aclmdlRICaptureTaskUpdateBegin(self.other, group))
+            self.ok(work(self.other))
+            self.ok(lib.aclmdlRICaptureTaskUpdateEnd(self.other))
+            self.ok(lib.aclrtRecordEvent(event, self.other))
+            self.assertEqual(self.result(), expected)
+        self.ok(lib.aclmdlRIDestroy(graph))
+
+    def test_a_graph_that_goes_early(self):
+        """Its groups, and what an unfinished update has recorded, go with it."""
+        graph, group = self.captured()
+        self.ok(lib.aclmdlRICaptureTaskUpdateBegin(self.other, group))
+        self.ok(self.multiply(self.other))
+        self.ok(lib.aclrtDestroyStream(self.other))
+        self.other = lib.stream()
+        self.ok(lib.aclmdlRIExecuteAsync(graph, self.stream))
+        self.assertEqual(self.result(), [2, 4, 6, 8])
         self.ok(lib.aclmdlRIDestroy(graph))
 
 

@@ -16,8 +16,8 @@ from torch.contrib.npu import optimized_lib as lib
 
 # Names without a plain form to compare with: an error each, or tested by themselves.
 ELSEWHERE = {
-    "function.npu_fused_attention": "raises",
-    "function.npu_fused_attention_with_layernorm": "raises",
+    "function.npu_fused_attention": "below",
+    "function.npu_fused_attention_with_layernorm": "below",
     "module.DCNv2": "is ModulatedDeformConv",
     "module.FusedColorJitter": "below",
     "module.FastSyncBatchNorm": "below",
@@ -102,10 +102,66 @@ class TestNames(TestCase):
         self.assertIs(ChannelShuffle, lib.ChannelShuffle)
         self.assertIs(lib.DCNv2, lib.ModulatedDeformConv)
 
-    def test_refused(self):
-        for name in ("npu_fused_attention", "npu_fused_attention_with_layernorm"):
-            with self.assertRaisesRegex(NotImplementedError, "npu_fusion_attention"):
-                getattr(lib, name)()
+
+class TestFusedAttention(TestCase):
+    """BERT's attention against the same in fp64 on the CPU: results, gradients, what is refused."""
+
+    def operands(self, batch=2, length=16, width=128):
+        torch.manual_seed(0)
+        shapes = [(batch * length, width), *[(width, width)] * 3, *[(width,)] * 3]
+        parts = [(torch.randn(shape) * 0.2).half().requires_grad_() for shape in shapes]
+        mask = torch.where(torch.rand(batch, 1, length, length) < 0.2, -10000.0, 0.0).half()
+        return parts, mask, (torch.rand(width).half().requires_grad_(), torch.rand(width).half().requires_grad_())
+
+    @staticmethod
+    def wanted(parts, mask, scale):
+        hidden, *rest = parts
+        batch, _, length, _ = mask.shape
+        layers = [
+            (hidden @ kernel + bias).view(batch, length, -1, 64).transpose(1, 2)
+            for kernel, bias in zip(rest[:3], rest[3:], strict=True)
+        ]
+        weights = torch.softmax(layers[0] @ layers[1].transpose(-1, -2) * scale + mask, -1)
+        return (weights @ layers[2]).transpose(1, 2).reshape(hidden.shape)
+
+    def compare(self, norm):
+        parts, mask, affine = self.operands()
+        leaves = [*parts, *affine] if norm else parts
+        on_npu = [x.detach().npu().requires_grad_() for x in leaves]
+        wide = [x.detach().double().requires_grad_() for x in leaves]
+        if norm:
+            first = torch.nn.functional.layer_norm(wide[0], (128,), *wide[7:])
+            wanted = self.wanted([first, *wide[1:7]], mask.double(), 0.125)
+            found, normed = lib.npu_fused_attention_with_layernorm(
+                on_npu[0], mask.npu(), *on_npu[1:7], *on_npu[7:], scale=0.125, keep_prob=1
+            )
+            self.assertEqual(normed.cpu().double(), first, atol=5e-3, rtol=1e-2)
+        else:
+            wanted = self.wanted(wide, mask.double(), 0.125)
+            found = lib.npu_fused_attention(on_npu[0], mask.npu(), *on_npu[1:], scale=0.125, keep_prob=1)
+        self.assertEqual(found.cpu().double(), wanted, atol=5e-3, rtol=1e-2)
+        for outcome in (found, wanted):
+            outcome.square().mean().backward()
+        for ours, theirs in zip(on_npu, wide, strict=True):
+            # The bias of the keys changes nothing: its gradient is zero, but for rounding.
+            close = 0.02 * theirs.grad.abs().max().item() + 2e-5
+            self.assertEqual(ours.grad.cpu().double(), theirs.grad, atol=close, rtol=0.05)
+
+    def test_attention(self):
+        self.compare(norm=False)
+
+    def test_with_layernorm(self):
+        self.compare(norm=True)
+
+    def test_errors(self):
+        parts, mask, _ = self.operands()
+        parts, mask = [x.detach().npu() for x in parts], mask.npu()
+        with self.assertRaisesRegex(RuntimeError, "keep_prob must be above 0"):
+            lib.npu_fused_attention(parts[0], mask, *parts[1:])
+        with self.assertRaisesRegex(RuntimeError, "a multiple of 64"):
+            lib.npu_fused_attention(parts[0][:, :100], mask, *parts[1:], keep_prob=1)
+        with self.assertRaisesRegex(RuntimeError, "attention_mask"):
+            lib.npu_fused_attention(parts[0], mask[0], *parts[1:], keep_prob=1)
 
 
 class TestErrors(TestCase):

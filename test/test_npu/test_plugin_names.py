@@ -42,7 +42,7 @@ def differs(value, wanted: str) -> str:
     names = [a.arg for a in theirs.args]
     if names[:1] == ["ctx"] or (names[:1] == ["self"] and own and own[0].name in ("self", "ctx")):
         names[:1], own = [], own[1:]
-    elif inspect.isfunction(value) and own and own[0].name in ("cls", "self") and names[:1] != ["self"]:
+    elif inspect.isfunction(value) and own and own[0].name in ("cls", "self") and names[:1] != [own[0].name]:
         own = own[1:]
     kinds = {p.name: p for p in own}
     any_name = any(p.kind is p.VAR_KEYWORD for p in own)

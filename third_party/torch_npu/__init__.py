@@ -57,7 +57,7 @@ __version__ = torch.__version__
 unsupported_dtype = [torch.quint4x2, torch.quint2x4]
 # Further modules and names, which are loaded when they are asked for.
 _MODULES = ("contrib", "distributed", "jit", "multiprocessing", "testing")
-_LAZY = {"matmul_checksum": "_fault_checks", "erase_stream": "_streams"}
+_LAZY = {"HiFloat8Tensor": "_hifloat8", "matmul_checksum": "_fault_checks", "erase_stream": "_streams"}
 _OPERATORS = frozenset((*npu._custom_ops.FUNCTIONS, *npu._custom_ops.METHODS))
 
 
@@ -66,9 +66,6 @@ def __getattr__(name):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    if name == "HiFloat8Tensor":
-        globals().update(npu._refused.members(__name__))
-        return globals()[name]
     if name == "fast_gelu":
         return torch.npu_fast_gelu
     if hasattr(npu, name):
@@ -79,4 +76,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *dir(npu), *_MODULES, *_LAZY, *_OPERATORS, "HiFloat8Tensor", "fast_gelu"})
+    return sorted({*globals(), *dir(npu), *_MODULES, *_LAZY, *_OPERATORS, "fast_gelu"})

@@ -334,6 +334,18 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; test_typing.p
         types as types,
         utils as utils,
     )
+    from ._graph_updates import (
+        NpuGraphOpHandler as NpuGraphOpHandler,
+        graph_task_group_begin as graph_task_group_begin,
+        graph_task_group_end as graph_task_group_end,
+        graph_task_update_begin as graph_task_update_begin,
+        graph_task_update_end as graph_task_update_end,
+        register_npu_graph_handler as register_npu_graph_handler,
+    )
+    from ._health import (
+        set_op_timeout_ms as set_op_timeout_ms,
+        stress_detect as stress_detect,
+    )
     from ._limits import (
         get_device_limit as get_device_limit,
         get_stream_limit as get_stream_limit,

@@ -203,7 +203,11 @@ def register() -> None:
         def python_type(self) -> type:
             return torch.npu.device
 
-    for name, function in (("npu", "torch.npu._compile:npu"), ("npugraphs", "torch.npu._npugraphs:npugraphs")):
+    for name, function in (
+        ("npu", "torch.npu._compile:npu"),
+        ("npugraph_ex", "torch.npu.npugraph_ex._compiler:npugraph_ex"),
+        ("npugraphs", "torch.npu._npugraphs:npugraphs"),
+    ):
         registry._BACKENDS.setdefault(name, EntryPoint(name, function, "torch_dynamo_backends"))
     utils.common_constant_types.add(torch._C._NPUDeviceProperties)
     # Under transfer_to_npu torch.cuda.device is this class and has CUDA's entry, which this one takes the place of.

@@ -26,6 +26,18 @@ MODULES = (
     "utils",
 )
 _BY_MODULE = {
+    "_graph_updates": (
+        "NpuGraphOpHandler",
+        "graph_task_group_begin",
+        "graph_task_group_end",
+        "graph_task_update_begin",
+        "graph_task_update_end",
+        "register_npu_graph_handler",
+    ),
+    "_health": (
+        "set_op_timeout_ms",
+        "stress_detect",
+    ),
     "_limits": (
         "get_device_limit",
         "get_stream_limit",

@@ -6,6 +6,7 @@ tensors of the graph's; results are copies, so that they outlive the next replay
 by operator.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -127,19 +128,20 @@ class _Program:
         return made(given)
 
 
+def lower(part: fx.GraphModule, inputs: Sequence[Any], pool: Any) -> Callable[[list[Any]], Any]:
+    r"""A graph of AOTAutograd as a program that is captured, if it can be."""
+    if reason := _reason_against(part):
+        _log.info("npugraphs: a graph runs operator by operator: %s", reason)
+        return boxed_nop(part, list(inputs))
+    return _Program(part, inputs, pool)
+
+
 def npugraphs(module: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     r"""``torch.compile(backend="npugraphs")``: the host launches a whole graph at once. Takes no options."""
-    pool = torch.npu.graph_pool_handle()
-
-    def lower(part: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        if reason := _reason_against(part):
-            _log.info("npugraphs: a graph runs operator by operator: %s", reason)
-            return boxed_nop(part, list(inputs))
-        return _Program(part, inputs, pool)
-
+    compile_part = functools.partial(lower, pool=torch.npu.graph_pool_handle())
     compiler = aot_autograd(
-        fw_compiler=lower,
-        bw_compiler=lower,
+        fw_compiler=compile_part,
+        bw_compiler=compile_part,
         partition_fn=default_partition,
         keep_inference_input_mutations=True,
     )

@@ -13,23 +13,6 @@ from typing import Any, NoReturn
 # A reason, and the names that share it, with the plug-in's arguments.
 GROUPS: tuple[tuple[str, str], ...] = (
     (
-        "host arguments of captured operators stay as they were captured; capture a graph for each of their values",
-        """
-        torch.npu.NPUGraph.update(self, cpu_update_input)
-        torch.npu.NpuGraphOpHandler()
-        torch.npu.NpuGraphOpHandler.get_update_specs(op_name)
-        torch.npu.NpuGraphOpHandler.postprocess_result(result, kwargs)
-        torch.npu.NpuGraphOpHandler.prepare_capture(func, args, kwargs)
-        torch.npu.NpuGraphOpHandler.record_wrap_kwarg(key, value, tensor_param_names)
-        torch.npu.NpuGraphOpHandler.update_args(dispatch_record, update_input)
-        torch.npu.register_npu_graph_handler(op_names)
-        torch.npu.graph_task_group_begin(stream)
-        torch.npu.graph_task_group_end(stream)
-        torch.npu.graph_task_update_begin(stream, handle)
-        torch.npu.graph_task_update_end(stream)
-        """,
-    ),
-    (
         "operators of a graph are not fused into super kernels here; a replay runs them one after another",
         """
         torch.npu.NPUGraph.super_kernel_optimize(self, optimize_options=None, debug_options=None)
@@ -48,14 +31,9 @@ GROUPS: tuple[tuple[str, str], ...] = (
     (
         "it belongs to the plug-in's graph compiler, which is not part of this; torch.compile compiles models",
         """
-        torch.npu.npugraph_ex.compile_fx(gm, example_inputs=None, options=None)
-        torch.npu.npugraph_ex.register_replacement(search_fn, replace_fn, example_inputs, trace_fn=None,
-            extra_check=None, search_fn_pattern=None, scalar_workaround=None, skip_duplicates=False)
         torch.npu.npugraph_ex.inference.cache_compile(func, *, dynamic=True, cache_dir=None, global_rank=None,
             tp_rank=None, pp_rank=None, **kwargs)
         torch.npu.npugraph_ex.inference.readable_cache(cache_bin, print_output=True, file=None)
-        torch.npu.npugraph_ex.scope.deterministic(level)
-        torch.npu.npugraph_ex.scope.limit_core_num(op_aicore_num, op_vectorcore_num, stream=None)
         """,
     ),
     (
@@ -73,13 +51,6 @@ GROUPS: tuple[tuple[str, str], ...] = (
         torch.npu.check_uce_in_memory(device_id)
         torch.npu.restart_device(device_id, rebuild_all_resources=False, disable_tensor_unsafe_check=False)
         torch.npu.stop_device(device_id)
-        torch.npu.stress_detect(detect_type="aic")
-        """,
-    ),
-    (
-        "what bounds the wait for an operator is ACL_DEVICE_SYNC_TIMEOUT, in seconds, set before the start",
-        """
-        torch.npu.set_op_timeout_ms(timeout)
         """,
     ),
     (
@@ -97,41 +68,6 @@ GROUPS: tuple[tuple[str, str], ...] = (
         torch_npu.multiprocessing.reductions.rebuild_npu_tensor(tensor_cls, tensor_size, tensor_stride, tensor_offset,
             storage_cls, dtype, storage_device, storage_handle, storage_size_bytes, storage_offset_bytes,
             requires_grad, ref_counter_handle, ref_counter_offset, event_handle, event_sync_required)
-        """,
-    ),
-    (
-        "how it lays out the heads is not documented; torch_npu.npu_fusion_attention takes BSH and other layouts",
-        """
-        torch_npu.contrib.function.fused_attention.npu_fused_attention(*args, **kwargs)
-        torch_npu.contrib.function.fused_attention.npu_fused_attention_with_layernorm(*args, **kwargs)
-        """,
-    ),
-    (
-        "it is a helper inside of the plug-in's own tests, whose use is not documented",
-        """
-        torch_npu.testing.common_utils.test_2args_broadcast(fn)
-        torch_npu.testing.decorator.gen_op_input(testcase, func, op_info)
-        torch_npu.testing.decorator.gen_ops_testcase(cls, func, name, keys, value, op_info)
-        torch_npu.testing.testcase.TestCase.assertExpectedStripMangled(self, s, subname=None)
-        """,
-    ),
-    (
-        "HiFloat8 is a format of the hardware, which torch has no dtype of; torch.float8_e4m3fn is the nearest one",
-        """
-        torch_npu.HiFloat8Tensor(*, data, dtype=None)
-        torch_npu.HiFloat8Tensor.bfloat16(self)
-        torch_npu.HiFloat8Tensor.clone(self)
-        torch_npu.HiFloat8Tensor.contiguous(self, *, memory_format=None)
-        torch_npu.HiFloat8Tensor.cpu(self)
-        torch_npu.HiFloat8Tensor.float(self)
-        torch_npu.HiFloat8Tensor.from_hifloat8(self, dtype=None)
-        torch_npu.HiFloat8Tensor.half(self)
-        torch_npu.HiFloat8Tensor.make_like(tensor, *, data, **kwargs)
-        torch_npu.HiFloat8Tensor.reshape(self, *shape)
-        torch_npu.HiFloat8Tensor.to_dtype(self, dtype)
-        torch_npu.HiFloat8Tensor.to_hifloat8(tensor)
-        torch_npu.HiFloat8Tensor.transpose(self, dim0, dim1)
-        torch_npu.HiFloat8Tensor.view(self, *shape)
         """,
     ),
 )  # fmt: skip

@@ -5,6 +5,7 @@ docs/graphs.md says what can be captured. On a card CANN captures (9.0 or later)
 
 import gc
 from types import TracebackType
+from typing import Any
 
 from torch._C import _npu_graph_pool_handle, _npu_isCurrentStreamCapturing, _NPUGraph
 
@@ -12,23 +13,34 @@ import torch
 
 from . import _refused
 from ._graph_inputs import InputTracker
+from ._graph_updates import (
+    GraphUpdates,
+    NpuGraphOpHandler as NpuGraphOpHandler,
+    graph_task_group_begin as graph_task_group_begin,
+    graph_task_group_end as graph_task_group_end,
+    graph_task_update_begin as graph_task_update_begin,
+    graph_task_update_end as graph_task_update_end,
+    register_npu_graph_handler as register_npu_graph_handler,
+)
 from ._graphed_callables import make_graphed_callables as make_graphed_callables
 
 __all__ = [
     "NPUGraph",
+    "NpuGraphOpHandler",
     "graph",
     "graph_pool_handle",
+    "graph_task_group_begin",
+    "graph_task_group_end",
+    "graph_task_update_begin",
+    "graph_task_update_end",
     "is_current_stream_capturing",
     "make_graphed_callables",
+    "register_npu_graph_handler",
 ]
 
 # What the plug-in has beyond that: each says why it is not here.
 globals().update(
-    {
-        name: value
-        for name, value in _refused.members("torch.npu").items()
-        if name.startswith(("NpuGraph", "graph_task", "register_npu_graph", "super_kernel"))
-    }
+    {name: value for name, value in _refused.members("torch.npu").items() if name.startswith("super_kernel")}
 )
 
 
@@ -55,10 +67,12 @@ class NPUGraph(_NPUGraph):
     """
 
     _tracker: InputTracker | None
+    _updates: GraphUpdates | None
 
     def __init__(self, keep_graph: bool = False) -> None:
         super().__init__(keep_graph)
         self._tracker = None
+        self._updates = None
 
     def capture_begin(
         self,
@@ -103,10 +117,13 @@ class NPUGraph(_NPUGraph):
         if self._tracker is not None:
             self._tracker.check()
         super().replay()
+        if self._updates is not None:
+            self._updates.replayed()
 
     def reset(self) -> None:
         r"""Free the graph and let go of its memory pool. The object can be used for another capture."""
         self._forget_inputs()
+        self._updates = None
         super().reset()
 
     def pool(self) -> tuple[int, int]:
@@ -133,7 +150,27 @@ class NPUGraph(_NPUGraph):
             self._tracker.stop()
             self._tracker = None
 
-    update = _refused.function("torch.npu.NPUGraph.update")
+    def update(self, cpu_update_input: list[dict[str, Any]]) -> None:
+        r"""Give captured operators other arguments, for the replays from now on; waits for the last replay.
+
+        The operators are those that have a handler (:func:`torch.npu.register_npu_graph_handler`): attention over a
+        cache (``npu_fused_infer_attention_score`` and its second version), and what is registered. Their tensors, those
+        that they returned too, are kept as long as the graph.
+
+        Args:
+            cpu_update_input: for each of them, in the order of the capture, new arguments by name, such as
+                ``{"actual_seq_lengths_kv": [7, 9]}``; a list of one entry is for all.
+
+        Raises:
+            RuntimeError: the graph was not captured with ``auto_dispatch_capture=True``, or the number of entries is
+                not that of the operators.
+        """
+        if self._updates is None:
+            raise RuntimeError(
+                "NPUGraph.update: capture the graph by torch.npu.graph(g, auto_dispatch_capture=True) to update it"
+            )
+        self._updates.update(cpu_update_input)
+
     super_kernel_optimize = _refused.function("torch.npu.NPUGraph.super_kernel_optimize")
     raw_cuda_graph = _refused.function("torch.npu.NPUGraph.raw_cuda_graph")
     raw_cuda_graph_exec = _refused.function("torch.npu.NPUGraph.raw_cuda_graph_exec")
@@ -150,12 +187,10 @@ class graph:
         npu_graph (NPUGraph): takes the work.
         pool: the memory pool, from :func:`graph_pool_handle` or another graph's :meth:`NPUGraph.pool`.
         stream (torch.npu.Stream): is captured. Default: one that all captures share.
-        auto_dispatch_capture (bool): must be False. With True the plug-in makes host arguments of some operators
-            changeable later (:meth:`NPUGraph.update`), which is not available here.
+        auto_dispatch_capture (bool): make arguments of some operators changeable later, see :meth:`NPUGraph.update`.
         capture_error_mode (str), check_input_liveness (bool): as in :meth:`NPUGraph.capture_begin`.
 
     Raises:
-        NotImplementedError: ``auto_dispatch_capture`` is True.
         RuntimeError: the body did what cannot be captured, at the call that did it or at the end.
     """
 
@@ -170,8 +205,6 @@ class graph:
         capture_error_mode: str = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        if auto_dispatch_capture:
-            _refused.refuse("torch.npu.NPUGraph.update")
         if stream is None:
             device = torch.npu.current_device()
             if device not in self.default_capture_stream:
@@ -183,6 +216,7 @@ class graph:
         self.npu_graph = npu_graph
         self.capture_error_mode = capture_error_mode
         self.check_input_liveness = check_input_liveness
+        self._updates = GraphUpdates() if auto_dispatch_capture else None
 
     def __enter__(self) -> None:
         torch.npu.synchronize()
@@ -201,14 +235,20 @@ class graph:
         except BaseException:
             self.stream_ctx.__exit__(None, None, None)
             raise
+        if self._updates is not None:
+            self._updates.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._updates is not None:
+            self._updates.__exit__(kind, error, trace)
         try:
             self.npu_graph.capture_end()
             if kind is not None:
                 self.npu_graph.reset()  # half of the work is no graph
+            else:
+                self.npu_graph._updates = self._updates
         except RuntimeError:
             # What the body raised says more than that the capture came to nothing.
             if kind is None:

@@ -6,6 +6,8 @@ import time
 import warnings
 from typing import Any
 
+from torch._C import _NPUExternalEvent
+
 import torch
 
 from . import _refused
@@ -230,34 +232,32 @@ class Event(torch.Event):
 
 
 class ExternalEvent:
-    r"""A mark for streams to wait for, which :meth:`reset` takes back.
+    r"""A flag between captured graphs and other work. It begins as not set; each method is work of a stream.
 
-    On a card a graph takes it for a node outside of it, and a stream may wait before it is recorded. Here it has to be
-    recorded before a stream waits for it.
+    Captured into a graph, it is part of each replay: a replay may wait for what happens outside of the graph, such as
+    an update of the work behind it (:func:`torch.npu.graph_task_update_begin`). Work behind a wait does not run before
+    the flag is set, whenever that is; ``ACL_DEVICE_SYNC_TIMEOUT`` bounds what waits for such a stream.
     """
 
     def __init__(self) -> None:
-        self._event: Event | None = None
+        self._event = _NPUExternalEvent()
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        r"""Record it on ``stream``, default the current one."""
-        event = Event(enable_timing=False)
-        event.record(stream)
-        self._event = event
+        r"""Set it when ``stream`` (default the current one) comes here."""
+        self._event.record(*_ids(stream))
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        r"""Make later work of ``stream`` (default the current one) wait for it.
-
-        Raises:
-            RuntimeError: it has not been recorded, or not since :meth:`reset`.
-        """
-        if self._event is None:
-            raise RuntimeError("ExternalEvent.wait: it has to be recorded before a stream waits for it")
-        self._event.wait(stream)
+        r"""Make later work of ``stream`` (default the current one) wait until it is set."""
+        self._event.wait(*_ids(stream))
 
     def reset(self, stream: torch.Stream | None = None) -> None:
-        r"""Take the mark back; streams that wait for it go on doing so."""
-        self._event = None
+        r"""Take it back when ``stream`` (default the current one) comes here."""
+        self._event.reset(*_ids(stream))
+
+
+def _ids(stream: torch.Stream | None) -> tuple[int, int]:
+    stream = _stream_or_current(stream)
+    return stream.stream_id, stream.device_index
 
 
 def _mark(device: torch.device) -> Event:

@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 
 import torch
-from torch.npu import _refused
-
-globals().update(_refused.members(__name__))
 
 # ND and NCHW are how the host sees every tensor; the others are private to the device.
 PLAIN_FORMATS = (-1, 0, 1, 2, 30)
@@ -63,6 +60,22 @@ def create_dtype_tensor(shape, dtype, npu_format=-1, min_value=-5, max_value=5, 
     if no_zero:
         cpu_input = torch.where(cpu_input == 0, torch.ones_like(cpu_input), cpu_input)
     return cpu_input, cpu_input.to("npu" if device is None else device)
+
+
+def test_2args_broadcast(fn):
+    """Call ``fn`` with pairs of random tensors whose shapes broadcast, on the CPU and on the NPU.
+
+    Returns:
+        For each pair ``[result of the CPU, result of the NPU]``, as NumPy arrays.
+    """
+    results = []
+    for shape in ((1, 1, 1), (4, 5)):
+        pair = torch.rand(2, 3, 4, 5), torch.rand(shape)
+        results.append([fn(*pair).numpy(), fn(*(x.to(get_npu_device()) for x in pair)).cpu().numpy()])
+    return results
+
+
+test_2args_broadcast.__test__ = False  # pytest would take it for a test where it is imported
 
 
 def check_operators_in_prof(expected_operators, prof, unexpected_operators=None) -> bool:

@@ -4,9 +4,7 @@ import functools
 import inspect
 import itertools
 
-from torch.npu import _refused
-
-globals().update(_refused.members(__name__))
+import torch
 
 
 class Dtypes:
@@ -77,6 +75,38 @@ def instantiate_tests(arg=None, **kwargs):
     return (lambda cls: _spread(cls, choices)) if arg is None else _spread(arg, choices)
 
 
+def gen_op_input(testcase, func, op_info):
+    """Return what a test of an operator runs for, as ``{"dtype": dtypes, "npu_format": formats}``.
+
+    Args:
+        testcase: the test's name. One with ``test_variant_consistency_eager`` runs for one dtype, float32 if it can.
+        func: the test; its own dtypes and formats come first.
+        op_info: the operator's entry in a database like upstream's; its are ``dtypesIfNPU`` or ``dtypes``, ``formats``.
+    """
+    of_op = getattr(op_info, "dtypesIfNPU", None) or op_info.dtypes
+    dtypes = getattr(func, "dtypes", None) or of_op
+    if "test_variant_consistency_eager" in testcase:
+        dtypes = (torch.float32,) if torch.float32 in of_op else tuple(of_op)[-1:]
+    return {"dtype": dtypes, "npu_format": getattr(func, "formats", None) or getattr(op_info, "formats", (2,))}
+
+
+def gen_ops_testcase(cls, func, name, keys, value, op_info):
+    """Put the test ``<test>_<name>_<dtype>_<format>`` of an operator on a class, under the decorators of its entry.
+
+    Args:
+        cls, func, name: the class, its test, the operator's name.
+        keys, value: names and values of the arguments, one combination of :func:`gen_op_input`.
+        op_info: the operator's entry, which the test gets as ``op``.
+    """
+    given = dict(zip(keys, value, strict=True))
+    suffix = "_".join(str(given[key]).replace("torch.", "") for key in ("dtype", "npu_format") if key in given)
+    test_name = f"{func.__name__}_{name}" + (f"_{suffix}" if suffix else "")
+    test = feed_data(func, test_name, op=op_info, **given)
+    for decorate in op_info.get_decorators(cls.__name__, func.__name__, "cpu", given.get("dtype"), {}):
+        test = decorate(test)
+    setattr(cls, test_name, test)
+
+
 def instantiate_ops_tests(op_db):
     """Decorate a class: each test that takes ``op`` runs for each entry of a database of operators like upstream's.
 
@@ -84,8 +114,6 @@ def instantiate_ops_tests(op_db):
     """
 
     def choices(func):
-        import torch
-
         wanted = inspect.signature(func).parameters
         names = {"dtype": getattr(func, "dtypes", (torch.float32,)), "op": list(op_db)}
         return {name: values for name, values in names.items() if name in wanted} if "op" in wanted else {}

@@ -1,11 +1,15 @@
 """TestCase and run_tests with the plug-in's arguments. Importing it does not use a device."""
 
 import contextlib
+import inspect
+import os
 import random
+import re
 import sys
 import unittest
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -175,10 +179,21 @@ class TestCase(RtolCase):
             call_fn(*args, **kwargs)
 
     def assertExpectedStripMangled(self, s, subname=None):
-        """Refused: the texts to compare with are part of the plug-in's sources."""
-        from torch.npu import _refused
+        """Compare a text, without the mangled names of scripted classes, with the one that was kept for this test.
 
-        _refused.refuse("torch_npu.testing.testcase.TestCase.assertExpectedStripMangled")
+        Kept texts are files beside the test's, ``expect/<file>-<Class>.<test>[-<subname>].expect``, as upstream has
+        them. EXPECTTEST_ACCEPT=1 writes them.
+        """
+        text = re.sub(r"__torch__[^ ]+", "", s)
+        source = Path(inspect.getfile(type(self)))
+        name = f"{source.stem}-{type(self).__name__}.{self._testMethodName}" + (f"-{subname}" if subname else "")
+        kept = source.parent / "expect" / f"{name}.expect"
+        if os.environ.get("EXPECTTEST_ACCEPT", "0") not in ("", "0"):
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_text(text, encoding="utf-8")
+        if not kept.is_file():
+            self.fail(f"there is no {kept} to compare with; EXPECTTEST_ACCEPT=1 writes it. The text is\n{text}")
+        self.assertMultiLineEqual(kept.read_text(encoding="utf-8"), text)
 
 
 def _warned(call) -> list[str]:

@@ -1,7 +1,9 @@
 // Bindings of devices: choosing, counting, waiting, properties, default generators, start and end.
 
 #include <ATen/npu/NPUGeneratorImpl.h>
+#include <acl_loader.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/npu/NPUException.h>
 #include <c10/npu/NPUFunctions.h>
 #include <c10/npu/NPUOptions.h>
 #include <c10/npu/NPUSyncDebug.h>
@@ -138,6 +140,18 @@ void bind_device(py::module_& m) {
   m.def("_npu_synchronize", torch::wrap_pybind_function_no_gil([]() {
           const c10::npu::impl::InterruptScope scope;
           c10::npu::device_synchronize();
+        }));
+  m.def("_npu_setOpTimeout", torch::wrap_pybind_function_no_gil([](uint32_t ms) {
+          c10::npu::activate_device();
+          if (c10::npu::acl::has_function("aclrtSetOpExecuteTimeOutWithMs")) {
+            NPU_CHECK(c10::npu::acl::aclrtSetOpExecuteTimeOutWithMs(ms));
+          } else {
+            TORCH_CHECK(c10::npu::acl::has_function("aclrtSetOpExecuteTimeOut"),
+                        "set_op_timeout_ms: this CANN has no bound for operators: it lacks aclrtSetOpExecuteTimeOut, "
+                        "which CANN 8.1 has.");
+            // It counts seconds.
+            NPU_CHECK(c10::npu::acl::aclrtSetOpExecuteTimeOut(ms / 1000 + (ms % 1000 != 0)));
+          }
         }));
   m.def("_npu_setSyncDebugMode", torch::wrap_pybind_function([](int mode) {
           TORCH_CHECK_VALUE(mode >= 0 && mode <= 2, "invalid value of debug_mode, expected one of 0, 1, 2");

@@ -1,6 +1,7 @@
 // Bindings of graphs, under the names that torch._C has for CUDA's.
 
 #include <ATen/npu/NPUGraph.h>
+#include <ATen/npu/NPUGraphTasks.h>
 #include <c10/npu/NPUGraphsC10Utils.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
@@ -17,6 +18,10 @@ at::GraphCaptureMode mode_of(const std::string& name) {
   if (name == "thread_local") return at::GraphCaptureMode::ThreadLocal;
   if (name == "relaxed") return at::GraphCaptureMode::Relaxed;
   TORCH_CHECK(false, "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got ", name);
+}
+
+c10::npu::NPUStream stream_of(int64_t id, int64_t device) {
+  return c10::npu::NPUStream::unpack3(id, static_cast<c10::DeviceIndex>(device), c10::DeviceType::PrivateUse1);
 }
 
 }  // namespace
@@ -49,6 +54,19 @@ void bind_graphs(py::module_& m) {
       .def("debug_dump", torch::wrap_pybind_function_no_gil(&NPUGraph::debug_dump), py::arg("debug_path"))
       .def("_is_capturing", &NPUGraph::is_capturing);
 
+  m.def("_npu_graphTaskGroupBegin", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device) {
+          at::npu::graph_task_group_begin(stream_of(id, device));
+        }));
+  m.def("_npu_graphTaskGroupEnd", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device) {
+          return reinterpret_cast<uintptr_t>(at::npu::graph_task_group_end(stream_of(id, device)));
+        }));
+  m.def("_npu_graphTaskUpdateBegin",
+        torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device, uintptr_t handle) {
+          at::npu::graph_task_update_begin(stream_of(id, device), reinterpret_cast<void*>(handle));
+        }));
+  m.def("_npu_graphTaskUpdateEnd", torch::wrap_pybind_function_no_gil([](int64_t id, int64_t device) {
+          at::npu::graph_task_update_end(stream_of(id, device));
+        }));
   m.def("_npu_graph_pool_handle", torch::wrap_pybind_function(&at::npu::graph_pool_handle));
   m.def("_npu_isCurrentStreamCapturing", torch::wrap_pybind_function([]() {
           return c10::npu::currentStreamCaptureStatusMayInitCtx() != c10::npu::CaptureStatus::None;

@@ -2,10 +2,17 @@
 // the device through the device guard; here is what those do not offer.
 
 #include <ATen/npu/Sleep.h>
+#include <acl_loader.h>
 #include <c10/npu/NPUEvent.h>
+#include <c10/npu/NPUException.h>
+#include <c10/npu/NPUGuard.h>
 #include <c10/npu/NPUStream.h>
+#include <c10/npu/NPUTaskQueue.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
+
+#include <memory>
+#include <utility>
 
 namespace torch::npu {
 namespace {
@@ -39,6 +46,43 @@ void set_stream(int64_t stream_id, int64_t device_index, int64_t device_type) {
   c10::npu::setCurrentNPUStream(stream);
 }
 
+// A flag between graphs and other work, see torch.npu.ExternalEvent. It is made on the device that first uses it.
+class ExternalEvent {
+ public:
+  void record(const NPUStream& stream) { launch(stream, "aclrtRecordEvent", &c10::npu::acl::aclrtRecordEvent); }
+  void reset(const NPUStream& stream) { launch(stream, "aclrtResetEvent", &c10::npu::acl::aclrtResetEvent); }
+  void wait(const NPUStream& stream) {
+    launch(stream, "aclrtStreamWaitEvent",
+           [](aclrtEvent event, aclrtStream on) { return c10::npu::acl::aclrtStreamWaitEvent(on, event); });
+  }
+
+ private:
+  // Tasks that wait in the queue hold it, too.
+  struct Handle {
+    aclrtEvent event = nullptr;
+    ~Handle() {
+      if (event != nullptr && !c10::npu::is_shut_down() && !c10::npu::is_in_bad_fork()) {
+        NPU_CHECK_WARN(c10::npu::acl::aclrtDestroyEvent(event));
+      }
+    }
+  };
+
+  template <class F>
+  void launch(const NPUStream& stream, const char* name, F call) {
+    const c10::npu::NPUGuard guard(stream.device_index());
+    if (!handle_) {
+      constexpr uint32_t kExternal = 0x20;  // ACL_EVENT_EXTERNAL
+      c10::npu::activate_device();
+      auto made = std::make_shared<Handle>();
+      NPU_CHECK(c10::npu::acl::aclrtCreateEventExWithFlag(&made->event, kExternal));
+      handle_ = std::move(made);
+    }
+    c10::npu::launch(stream, name, [held = handle_, call](aclrtStream on) { return call(held->event, on); });
+  }
+
+  std::shared_ptr<Handle> handle_;
+};
+
 }  // namespace
 
 void bind_streams(py::module_& m) {
@@ -64,6 +108,15 @@ void bind_streams(py::module_& m) {
   m.def("_npu_eventElapsedTime", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
           return static_cast<double>(event_of(start).elapsed_time(event_of(end)));
         }));
+  const auto on = [](void (ExternalEvent::*act)(const NPUStream&)) {
+    return torch::wrap_pybind_function_no_gil(
+        [act](ExternalEvent& event, int64_t id, int64_t device) { (event.*act)(stream_of(id, device)); });
+  };
+  py::class_<ExternalEvent>(m, "_NPUExternalEvent")
+      .def(py::init<>())
+      .def("record", on(&ExternalEvent::record))
+      .def("reset", on(&ExternalEvent::reset))
+      .def("wait", on(&ExternalEvent::wait));
   m.def("_npu_sleep", torch::wrap_pybind_function_no_gil([](int64_t cycles) { at::npu::sleep(cycles); }));
   m.def("_npu_streamPriorityRange", torch::wrap_pybind_function([]() {
           const auto [least, greatest] = NPUStream::priority_range();

@@ -3,6 +3,7 @@
 #include <ATen/npu/NPUGraph.h>
 
 #include <ATen/Utils.h>
+#include <ATen/npu/NPUGraphTasks.h>
 #include <ATen/ops/empty.h>
 #include <acl_loader.h>
 #include <c10/npu/MemPool.h>
@@ -161,12 +162,14 @@ void NPUGraph::capture_end() {
   c10::npu::activate_device();
   // What was launched meanwhile belongs to the graph; an error of it is raised once the capture is over.
   c10::npu::drain_task_queue(device_, /*raise=*/false);
+  const aclmdlRI begun = graph_;
   aclmdlRI captured = nullptr;
   const aclError code = acl::aclmdlRICaptureEnd(stream_->stream(), &captured);
   const std::string reason = code == ACL_SUCCESS ? "" : c10::npu::take_recent_error();
   end_draws();
   capturing_ = false;
   graph_ = captured;
+  if (captured == nullptr) forget_task_groups(begun);
   c10::npu::detail::captures_under_way.fetch_sub(1);
   allocator::get()->endAllocateToPool(device_, pool_);
   try {
@@ -203,6 +206,7 @@ void NPUGraph::reset() {
     const c10::npu::NPUGuard guard(device_);
     c10::npu::activate_device();
     c10::npu::drain_task_queue(device_, /*raise=*/false);
+    forget_task_groups(graph_);
     NPU_CHECK_WARN(acl::aclmdlRIDestroy(std::exchange(graph_, nullptr)));
   }
   instantiated_ = false;
