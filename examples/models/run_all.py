@@ -176,8 +176,8 @@ Every network was trained {steps} steps in float32 on npu and on the CPU, from t
 operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
 which {HELD_OUT_TOLERANCE:.0e} is allowed. If a network magnifies rounding so far that losses differ by more, it is
-trained on the CPU in float64, too, and in float32 with both memory layouts, with and without oneDNN: the npu's losses may
-be {spread.DRAWS:.0f} times as far from those of float64 as the worst of these are, and the last column says how far.
+trained on the CPU in float64, too, and in float32 with both memory layouts, with and without oneDNN: the npu's losses
+may be {spread.DRAWS:.0f} times as far from those of float64 as the worst of these, and the last column says how far.
 Times are those of the fastest step after the first, in milliseconds; speed is the CPU's time divided by npu's. Measured
 with the simulated NPU, torch {torch.__version__}, {threads} of {cores} cores ({platform.machine()}), {seconds / 60:.0f}
 minutes in all, beside other work: ratios of speed are rough.

@@ -38,7 +38,7 @@ class Spread:
 
     @property
     def allowed(self) -> list[float]:
-        """For each loss: by the CPU's largest error of it or of an earlier one, as errors grow, but not in each alike."""
+        """For each loss: by the CPU's largest error of it or of an earlier one, as errors grow."""
         worst = [max(errors) for errors in zip(*self.cpu.values(), strict=True)]
         return [DRAWS * max(worst[: i + 1]) for i in range(len(worst))]
 
