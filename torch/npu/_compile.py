@@ -2,7 +2,8 @@ r"""The ``npu`` back end of :func:`torch.compile`: graphs of AOTAutograd, run wi
 
 A graph of ATen operators becomes one Python function that calls each operator where the dispatcher keeps it, drops each
 tensor after its last use, and computes nothing twice. Chains of element-wise operators run as one where the device
-has an operator for that (_compile_fusion.py). Loaded when a graph is compiled for npu.
+has an operator for that (_compile_fusion.py), others write over inputs that die (_compile_in_place.py). Loaded when a
+graph is compiled for npu.
 """
 
 import functools
@@ -16,7 +17,7 @@ from torch._functorch.partitioners import default_partition
 
 import torch
 from torch import fx
-from torch.npu import _compile_fusion
+from torch.npu import _compile_fusion, _compile_in_place
 from torch.utils import _pytree as pytree
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,8 @@ def _lower(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[l
     graph = module.graph
     if torch._C._npu_hasOperator("FusedElementwise"):
         graph = _compile_fusion.fuse(graph, lambda chain: _function_of(chain, module))
+    if not _compile_fusion.is_effectful(graph):
+        _compile_in_place.write_in_place(graph, _compile_fusion.is_pointwise)
     _log.debug("%s", graph)
     return _function_of(graph, module)
 
