@@ -69,7 +69,7 @@ def _shares(node: fx.Node) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _memories(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
+def memories(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
     r"""For each node the nodes that may be views of the same memory, a set that they share."""
     memory: dict[fx.Node, set[fx.Node]] = {}
     for node in graph.nodes:
@@ -85,7 +85,7 @@ def _unite(memory: dict[fx.Node, set[fx.Node]], one: fx.Node, other: fx.Node) ->
         memory[member] = both
 
 
-def _layout(node: fx.Node) -> Any:
+def layout_of(node: fx.Node) -> Any:
     r"""Dtype, sizes and strides of a node's plain dense tensor on npu; None where they are symbols."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.device.type != "npu" or value.layout != torch.strided:
@@ -102,7 +102,7 @@ def _has_kernel(overload: Any) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "PrivateUse1")
 
 
-def _in_place(target: Any) -> Any:
+def in_place_form(target: Any) -> Any:
     r"""The overload that writes over its first argument, None if there is none."""
     packet = getattr(_aten, target._schema.name.removeprefix("aten::") + "_", None)
     found = getattr(packet, target._overloadname, None)
@@ -133,7 +133,7 @@ def write_in_place(graph: fx.Graph, is_pointwise: Callable[[fx.Node], bool]) -> 
         graph (fx.Graph): whose nodes say what they compute (``meta["val"]``); changed in place.
         is_pointwise: whether a node computes each element of its result from those in its place only.
     """
-    memory = _memories(graph)
+    memory = memories(graph)
     place = {node: i for i, node in enumerate(graph.nodes)}
     last = {node: max((place[user] for user in node.users), default=place[node]) for node in graph.nodes}
     lasting = {node for node in graph.nodes if node.op != "call_function"}
@@ -149,12 +149,12 @@ def write_in_place(graph: fx.Graph, is_pointwise: Callable[[fx.Node], bool]) -> 
     for node in list(graph.nodes):
         if not is_pointwise(node) or not node.target._schema.name.startswith("aten::"):
             continue
-        layout = _layout(node)
+        layout = layout_of(node)
         tensors = [used for used in node.all_input_nodes if [*node.args, *node.kwargs.values()].count(used) == 1]
-        dying = [used for used in tensors if layout is not None and _layout(used) == layout and dies(used, node)]
+        dying = [used for used in tensors if layout is not None and layout_of(used) == layout and dies(used, node)]
         if not dying:
             continue
-        in_place = _in_place(node.target)
+        in_place = in_place_form(node.target)
         if in_place is not None and node.args[0] in dying:
             used, node.target = node.args[0], in_place
         else:
