@@ -8,12 +8,14 @@
 Operators without an npu kernel raise instead of running on the CPU (NPU_FALLBACK=0), unless that variable is set.
 ``--rows FILE`` keeps finished rows, so that an interrupted run goes on where it was.
 Dropout is off and all noise is part of the data, so that both devices compute the same. Exit status 1 if a network
-fails, a step's losses differ by more than 1e-3 of the loss, or the losses on a held-out batch by more than 1e-2.
+fails, a step's losses differ by more than 1e-3 of the loss, or the losses on a held-out batch by more than 1e-2, and
+the npu is further from the numbers of float64 than the CPU's own layouts and libraries explain (spread.py).
 """
 
 import argparse
 import copy
 import dataclasses
+import functools
 import gc
 import importlib
 import json
@@ -26,7 +28,9 @@ from pathlib import Path
 os.environ.setdefault("NPU_FALLBACK", "0")  # before torch reads it
 
 import harness
+import spread
 import yaml
+from spread import relative
 
 import torch
 
@@ -57,12 +61,6 @@ class Network:
 
 def read_networks() -> list[Network]:
     return [Network(**entry) for entry in yaml.safe_load((HERE / "networks.yaml").read_text())["networks"]]
-
-
-def relative(npu: float, cpu: float) -> float:
-    """How far the npu's number is from the CPU's; numbers that are not finite are infinitely far."""
-    difference = abs(npu - cpu) / max(abs(cpu), 1e-3)
-    return difference if difference == difference else float("inf")
 
 
 def compare(network: Network, *args) -> dict:
@@ -110,15 +108,25 @@ def measure(
     if mixed:
         row["amp_error"] = max(relative(*pair) for pair in zip(mixed.losses, npu.losses, strict=True))
     row["speed"] = cpu.step_seconds / npu.step_seconds if steps > 1 else None
-    row["failure"] = "; ".join(complaints(row, AMP_TOLERANCE if amp else LOSS_TOLERANCE, amp))
+    tolerance = AMP_TOLERANCE if amp else LOSS_TOLERANCE
+    far = [number for number, error in enumerate(row["loss_errors"]) if error > tolerance]
+    if not amp and row["held_out_error"] > HELD_OUT_TOLERANCE:
+        far.append(steps)
+    if far and not amp:
+        make = functools.partial(harness.make, tasks_of(network.script), network.network, batch_size)
+        own = spread.own_spread(make, steps, cpu, npu)
+        row["spread"] = {"cpu": own.cpu, "npu": own.npu, "allowed": own.allowed}
+        far = [number for number in far if not own.explains(number)]
+    row["failure"] = "; ".join(complaints(row, far, steps))
     return row
 
 
-def complaints(row: dict, tolerance: float, amp: bool) -> list[str]:
+def complaints(row: dict, far: list[int], steps: int) -> list[str]:
+    """What is wrong with a row; ``far`` are the steps whose losses are, and ``steps`` if the held-out one is."""
     found = []
-    if row["loss_error"] > tolerance:
+    if any(number < steps for number in far):
         found.append(f"losses differ by {row['loss_error']:.1e}")
-    if not amp and row["held_out_error"] > HELD_OUT_TOLERANCE:
+    if steps in far:
         found.append(f"held-out losses differ by {row['held_out_error']:.1e}")
     if row.get("amp_error", 0.0) > AMP_TOLERANCE:
         found.append(f"losses in mixed precision differ by {row['amp_error']:.1e}")
@@ -131,13 +139,22 @@ def milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{1e3 * seconds:.0f}"
 
 
+def explanation(row: dict) -> str:
+    """For a row that is right although its losses differ: what both devices are off."""
+    if "spread" not in row or row["failure"]:
+        return ""
+    npu, cpu = max(row["spread"]["npu"]), max(max(errors) for errors in row["spread"]["cpu"].values())
+    return f"off float64: npu {npu:.0e}, cpu {cpu:.0e}"
+
+
 def line_of(row: dict) -> str:
     if row["loss_error"] is None:
         return f"{row['name']:26}{row['failure']}"
     times = f"{milliseconds(row['cpu']['step_seconds']):>8}{milliseconds(row['npu']['step_seconds']):>8}"
     speed = "-" if row["speed"] is None else f"{row['speed']:.2f}"
     return (
-        f"{row['name']:26}{row['loss_error']:>10.1e}{row['held_out_error']:>10.1e}{times}{speed:>7}  {row['failure']}"
+        f"{row['name']:26}{row['loss_error']:>10.1e}{row['held_out_error']:>10.1e}{times}{speed:>7}  "
+        f"{row['failure'] or explanation(row)}"
     )
 
 
@@ -158,9 +175,12 @@ and how is said in [examples/models](../examples/models/README.md).
 Every network was trained {steps} steps in float32 on npu and on the CPU, from the same state, with `NPU_FALLBACK=0` (an
 operator without an npu kernel raises), then evaluated on a held-out batch. Loss: the largest difference of a step's
 losses, relative; above {LOSS_TOLERANCE:.0e} it counts as wrong. Held out: the difference of the loss on that batch, of
-which {HELD_OUT_TOLERANCE:.0e} is allowed. Times are those of the fastest step after the first, in milliseconds; speed
-is the CPU's time divided by npu's. Measured with the simulated NPU, torch {torch.__version__}, {threads} of {cores}
-cores ({platform.machine()}), {seconds / 60:.0f} minutes in all, beside other work: ratios of speed are rough.
+which {HELD_OUT_TOLERANCE:.0e} is allowed. If a network magnifies rounding so far that losses differ by more, it is
+trained on the CPU in float64, too, and in float32 with both memory layouts, with and without oneDNN: the npu's losses
+may be {spread.DRAWS:.0f} times as far from those of float64 as the worst of these, and the last column says how far.
+Times are those of the fastest step after the first, in milliseconds; speed is the CPU's time divided by npu's. Measured
+with the simulated NPU, torch {torch.__version__}, {threads} of {cores} cores ({platform.machine()}), {seconds / 60:.0f}
+minutes in all, beside other work: ratios of speed are rough.
 """
     if with_amp:
         text += f"""
@@ -188,7 +208,7 @@ as wrong.
 def markdown_row(row: dict, with_amp: bool) -> str:
     size = f"{row['parameters'] / 1e6:.1f} M" if "parameters" in row else "-"
     also = ", ".join(where for where in row["listed"] if where != "guide")
-    note = "; ".join(part for part in (also, row["failure"]) if part)
+    note = "; ".join(part for part in (also, row["failure"], explanation(row)) if part)
     first = f"| {row['name']} | `{row['script']} --network {row['network']}` | {size} |"
     if row["loss_error"] is None:
         return f"{first} | | | | |{' |' * with_amp} {note} |\n"

@@ -2,7 +2,8 @@ r"""The ``npu`` back end of :func:`torch.compile`: graphs of AOTAutograd, run wi
 
 A graph of ATen operators becomes one Python function that calls each operator where the dispatcher keeps it, drops each
 tensor after its last use, and computes nothing twice. Chains of element-wise operators run as one where the device
-has an operator for that (_compile_fusion.py). Loaded when a graph is compiled for npu.
+has an operator for that (_compile_fusion.py), others write over inputs that die (_compile_in_place.py), and copies that
+eager mode does not make go (_compile_copies.py). Loaded when a graph is compiled for npu.
 """
 
 import functools
@@ -12,11 +13,10 @@ from typing import Any
 
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.compile_utils import fx_graph_cse
-from torch._functorch.partitioners import default_partition
 
 import torch
 from torch import fx
-from torch.npu import _compile_fusion
+from torch.npu import _compile_copies, _compile_fusion, _compile_in_place
 from torch.utils import _pytree as pytree
 
 _log = logging.getLogger(__name__)
@@ -108,14 +108,20 @@ def _lower(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[l
     module.graph = fx_graph_cse(module.graph)
     module.graph.eliminate_dead_code()
     graph = module.graph
+    if not _compile_fusion.is_effectful(graph):
+        _compile_copies.drop_copies(graph)
+        graph.eliminate_dead_code()
     if torch._C._npu_hasOperator("FusedElementwise"):
         graph = _compile_fusion.fuse(graph, lambda chain: _function_of(chain, module))
+    if not _compile_fusion.is_effectful(graph):
+        _compile_in_place.write_in_place(graph, _compile_fusion.is_pointwise)
+        _compile_copies.update_inputs(graph)
     _log.debug("%s", graph)
     return _function_of(graph, module)
 
 
 _aot = aot_autograd(
-    fw_compiler=_lower, bw_compiler=_lower, partition_fn=default_partition, keep_inference_input_mutations=True
+    fw_compiler=_lower, bw_compiler=_lower, partition_fn=_compile_copies.partition, keep_inference_input_mutations=True
 )
 
 

@@ -39,7 +39,8 @@ def _value(node: fx.Node) -> Any:
     return node.meta.get("val")
 
 
-def _is_pointwise(node: fx.Node) -> bool:
+def is_pointwise(node: fx.Node) -> bool:
+    r"""Whether a node is a function on npu, element by element, of tensors that lie there, too."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         return False
@@ -119,7 +120,7 @@ class _Chains:
 def _chains(graph: fx.Graph) -> list[set[fx.Node]]:
     chains = _Chains(graph)
     for node in graph.nodes:
-        if _is_pointwise(node):
+        if is_pointwise(node):
             chains.join(node)
     found = {id(chain): chain for chain in chains.of.values() if len(chain) >= _LEAST}
     return list(found.values())
@@ -174,7 +175,7 @@ def _function(nodes: list[fx.Node], make: Make) -> tuple[Any, list[fx.Node], lis
     return group, list(inputs), given
 
 
-def _is_effectful(graph: fx.Graph) -> bool:
+def is_effectful(graph: fx.Graph) -> bool:
     r"""Whether a node changes an input in place before the end, so that order matters beyond uses."""
     return any(
         node.op == "call_function"
@@ -192,7 +193,7 @@ def fuse(original: fx.Graph, make: Make) -> fx.Graph:
         original (fx.Graph): a graph of ATen operators whose nodes say what they compute (``meta["val"]``).
         make: turns a chain's graph into a function that takes its inputs in a list and returns a tuple.
     """
-    chains = [] if _is_effectful(original) else _chains(original)
+    chains = [] if is_effectful(original) else _chains(original)
     if not chains:
         return original
     chain_of = {node: i for i, chain in enumerate(chains) for node in chain}
@@ -216,6 +217,8 @@ def fuse(original: fx.Graph, make: Make) -> fx.Graph:
         else:
             for i, node in enumerate(given):
                 copies[node] = graph.call_function(operator.getitem, (result, i))
+        for node in given:
+            copies[node].meta["val"] = _value(node)
     # Inputs get their new values once everything else has read the old ones.
     for node in sorted(copied_at_end, key=list(original.nodes).index):
         copies[node] = graph.node_copy(node, copies.__getitem__)

@@ -1,9 +1,12 @@
 #include "exec/tuning/tune.h"
 
+#include "core/context.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "exec/compilation/choice.h"
 #include "exec/compilation/compile_cache.h"
+#include "exec/layout/layout.h"
 #include "exec/running/context.h"
 #include "exec/running/launch.h"
 #include "exec/tuning/graph_file.h"
@@ -24,6 +27,22 @@ using Clock = std::chrono::steady_clock;
 constexpr double kTurn = 0.0005;  // seconds that one measurement takes at least
 constexpr size_t kLeast = 7, kMost = 200;
 constexpr double kWorthIt = 0.95;
+
+// Note [Tuned layouts]
+// In a network images come from other operators and go to others, which keep them channels-last or not (Note [Stored
+// layouts]). A kernel that is the fastest for plain images, but reads or leaves another layout than the rule's, makes
+// its neighbours slower than it gains. So each way is measured with the images in either layout, and has to gain in
+// both and to leave its results as the rule leaves them.
+std::vector<size_t> image_inputs(const CompiledOp& op, const std::string& type) {
+  std::vector<size_t> images;
+  if (type == "Conv2D" || type == "Conv2DBackpropFilter") images.push_back(0);
+  if (type == "Conv2DBackpropInput" || type == "Conv2DBackpropFilter") images.push_back(2);
+  const auto is_none = [&](size_t i) {
+    return i >= op.inputs.size() || op.inputs[i].absent || op.inputs[i].host || op.inputs[i].dims.size() != 4;
+  };
+  images.erase(std::remove_if(images.begin(), images.end(), is_none), images.end());
+  return images;
+}
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -69,6 +88,21 @@ class Bench {
     check(api::aclrtSynchronizeStream(stream_), op_.describe().c_str());
     return seconds_since(start);
   }
+  // Takes these inputs as channels-last from now on, or as plain. What they hold is random either way.
+  void store(const std::vector<size_t>& images, bool channels_last) {
+    for (const size_t i : images) {
+      const Operand& operand = op_.inputs[i];
+      map().make_plain(place(inputs_[i]), operand.bytes);
+      if (channels_last) map().mark(place(inputs_[i]), operand.dims, at::elementSize(scalar_type(operand.dtype)));
+    }
+  }
+  // In which order the elements of each output lie.
+  std::vector<uint64_t> orders() const {
+    std::vector<uint64_t> all;
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      all.push_back(op_.outputs[i].absent ? 0 : map().order(place(outputs_[i]), op_.outputs[i].bytes));
+    return all;
+  }
   std::vector<at::Tensor> results() const {
     std::vector<at::Tensor> all;
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -84,6 +118,9 @@ class Bench {
   }
 
  private:
+  // Where the device itself finds a buffer, by which the map knows it.
+  static char* place(const aclDataBuffer* buffer) { return current_context().device->alias(buffer->data); }
+  static LayoutMap& map() { return layout_of(*current_context().device); }
   aclDataBuffer* buffer(const Operand& operand) {
     if (operand.absent) return api::aclCreateDataBuffer(nullptr, 0);
     void* block = nullptr;
@@ -126,19 +163,37 @@ bool agree(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 struct Way {
   std::string choice;
   size_t repeats = 1;
-  std::vector<double> seconds;  // of one execution
-  double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  std::vector<double> seconds;              // of one execution, of the last measurement
+  std::vector<std::vector<double>> before;  // of earlier ones
+
+  static double best(const std::vector<double>& seconds) { return *std::min_element(seconds.begin(), seconds.end()); }
+  // The mean of the measurements.
+  double best() const {
+    double sum = best(seconds);
+    for (const auto& one : before) sum += best(one);
+    return sum / static_cast<double>(before.size() + 1);
+  }
 };
 
 // The median of how much longer one way took than the other in turns beside each other: what slows the machine down for
 // a while slows both.
-double usual_ratio(const Way& way, const Way& other) {
+double usual_ratio(const std::vector<double>& way, const std::vector<double>& other) {
   std::vector<double> ratios;
-  ratios.reserve(way.seconds.size());
-  for (size_t i = 0; i < way.seconds.size(); ++i) ratios.push_back(way.seconds[i] / other.seconds[i]);
+  ratios.reserve(way.size());
+  for (size_t i = 0; i < way.size(); ++i) ratios.push_back(way[i] / other[i]);
   const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
   std::nth_element(ratios.begin(), middle, ratios.end());
   return *middle;
+}
+
+// Whether a way is worth it in each measurement. One lucky turn is not enough.
+bool gains(const Way& way, const Way& rule) {
+  const auto in_one = [](const std::vector<double>& way, const std::vector<double>& rule) {
+    return Way::best(way) <= kWorthIt * Way::best(rule) && usual_ratio(way, rule) <= kWorthIt;
+  };
+  bool all = in_one(way.seconds, rule.seconds);
+  for (size_t i = 0; i < way.before.size(); ++i) all = all && in_one(way.before[i], rule.before[i]);
+  return all;
 }
 
 // Operators are compiled as they would be without tuning, whatever happens.
@@ -148,6 +203,8 @@ struct Unforced {
 
 void measure(Bench& bench, std::vector<Way>& ways, double seconds) {
   for (Way& way : ways) {
+    if (!way.seconds.empty()) way.before.push_back(std::move(way.seconds));
+    way.seconds.clear();
     force_choice(way.choice);
     bench.run(1);
     way.repeats = std::clamp<size_t>(static_cast<size_t>(kTurn / std::max(bench.run(1), 1e-7)), 1, 64);
@@ -176,26 +233,37 @@ std::string tune_graph(const std::string& file, int milliseconds) {
   if (choices.size() < 2 || milliseconds <= 0) return text + "}";
 
   Bench bench(graph, op);
-  std::vector<Way> ways;
-  bench.run(1);
-  const std::vector<at::Tensor> wanted = bench.results();
+  const std::vector<size_t> images = image_inputs(op, graph.description().type);
+  std::vector<bool> storings{false};
+  if (!images.empty()) storings.push_back(true);
   std::string differs;
-  for (const auto& choice : choices) {
-    force_choice(choice);
+  std::vector<std::string> fitting = choices;
+  for (const bool channels_last : storings) {
+    bench.store(images, channels_last);
+    force_choice(kDefaultChoice);
     bench.run(1);
-    if (agree(wanted, bench.results())) {
-      ways.push_back({choice, 1, {}});
-    } else {
+    const std::vector<uint64_t> orders = bench.orders();
+    const std::vector<at::Tensor> wanted = bench.results();
+    const auto unfit = [&](const std::string& choice) {
+      force_choice(choice);
+      bench.run(1);
+      const bool same = bench.orders() == orders;
+      if (agree(wanted, bench.results())) return !same;
       differs += (differs.empty() ? "" : ", ") + json_text(choice);
-    }
+      return true;
+    };
+    fitting.erase(std::remove_if(fitting.begin(), fitting.end(), unfit), fitting.end());
   }
-  measure(bench, ways, milliseconds * 1e-3);
+  std::vector<Way> ways;
+  for (const auto& choice : fitting) ways.push_back({choice, 1, {}, {}});
+  for (const bool channels_last : storings) {
+    bench.store(images, channels_last);
+    measure(bench, ways, milliseconds * 1e-3 / static_cast<double>(storings.size()));
+  }
   const Way& rule = ways.front();
   const Way* fastest = &rule;
   for (const Way& way : ways) {
-    // One lucky turn is not enough.
-    const bool gains = way.best() <= kWorthIt * rule.best() && usual_ratio(way, rule) <= kWorthIt;
-    if (gains && way.best() < fastest->best()) fastest = &way;
+    if (gains(way, rule) && way.best() < fastest->best()) fastest = &way;
   }
   text += ", \"differs\": [" + differs + "], \"ways\": {";
   for (const Way& way : ways)

@@ -242,7 +242,7 @@ class FusedRun {
       return;
     }
     const int64_t tiles = (elements_ + tile - 1) / tile;
-    at::parallel_for(0, tiles, at::internal::GRAIN_SIZE / tile,
+    at::parallel_for(0, tiles, std::max<int64_t>(at::internal::GRAIN_SIZE / tile, 1),
                      [&](int64_t first, int64_t last) { part(first * tile, std::min(elements_, last * tile)); });
   }
 

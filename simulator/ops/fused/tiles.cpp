@@ -20,7 +20,7 @@ size_t bytes_of(aclDataType dtype) { return c10::elementSize(scalar_type(dtype))
 at::Tensor make_tensor(aclDataType dtype, at::IntArrayRef dims) {
   const at::ScalarType type = scalar_type(dtype);
   auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(kTile) * c10::elementSize(type),
+      c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(kLongTile) * c10::elementSize(type),
       at::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), nullptr, false);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
@@ -76,6 +76,8 @@ Plan::Plan(std::unique_ptr<const Program> program, std::vector<aclDataType> inpu
   for (const Step& step : program_->steps) steps_.push_back(plan_step(step, small));
   const auto loops = [](const StepPlan& step) { return step.loop != nullptr; };
   if (std::all_of(steps_.begin(), steps_.end(), loops)) tile_ = kShortTile;
+  const auto by_onednn = [](const Step& step) { return step.def->type == "GeluV2" || step.def->type == "GeluGradV2"; };
+  if (std::any_of(program_->steps.begin(), program_->steps.end(), by_onednn)) tile_ = kLongTile;
   // Buffers are used again once nothing reads them any more. Broadcast inputs are expanded into one each.
   struct Free {
     size_t place, bytes;

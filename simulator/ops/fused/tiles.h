@@ -17,6 +17,9 @@ namespace acl_sim::fused {
 constexpr int64_t kTile = 8192;
 // Where each step is a loop of loops.h, which costs nothing to begin: some of these fit into the first cache.
 constexpr int64_t kShortTile = 2048;
+// Where a step is upstream's call of oneDNN, which takes ten microseconds to begin. From one element more on upstream
+// divides a GELU among threads, and then elements meet other lanes.
+constexpr int64_t kLongTile = 0x6000;
 
 // How a step is computed.
 struct StepPlan {
