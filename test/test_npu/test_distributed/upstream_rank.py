@@ -6,6 +6,7 @@ Reads a line (name of the test, file for the group to meet) for each test, and a
 """
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -39,16 +40,17 @@ class Upstream(TestDistBackend, DistributedTest._DistTestBase):
         pass
 
 
-def smaller_images(name: str) -> contextlib.AbstractContextManager:
-    """One test trains convolutions on images of 1000 x 1000 for more than an hour of two cores: 64 x 64 do as well."""
-    if name != "test_ddp_uneven_inputs":
-        return contextlib.nullcontext()
-    ones = torch.ones
+def smaller_images(name: str) -> contextlib.ExitStack:
+    """Some tests train ResNet-50 on images of 1000 x 1000 for up to an hour of two cores: 64 x 64 do as well."""
+    stack = contextlib.ExitStack()
+    if name.startswith(("test_ddp_uneven_inputs", "test_ddp_apply_optim_in_backward")):
+        for maker in (torch.ones, torch.randn):
+            stack.enter_context(mock.patch.object(torch, maker.__name__, functools.partial(make_smaller, maker)))
+    return stack
 
-    def fewer(*size, **options):
-        return ones(*(min(length, 64) for length in size) if len(size) == 4 else size, **options)
 
-    return mock.patch.object(torch, "ones", fewer)
+def make_smaller(maker, *size, **options):
+    return maker(*(min(length, 64) for length in size) if len(size) == 4 else size, **options)
 
 
 def run(name: str, file: str, rank: int) -> tuple[str, str]:
