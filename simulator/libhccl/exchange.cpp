@@ -7,16 +7,19 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace hccl_sim {
 namespace {
 
 [[noreturn]] void broken(const Comm& comm, const Peer& peer, int problem) {
-  throw Error(
-      HCCL_E_REMOTE,
-      format("rank %u at %s has %s (seen by rank %u)", peer.member.rank, peer.member.address,
-             problem ? std::strerror(problem) : "closed its connection: it has ended, or given up", comm.rank()));
+  // A process that ends before it has read all that was sent resets its connections.
+  const bool closed = problem == 0 || problem == ECONNRESET || problem == EPIPE;
+  throw Error(HCCL_E_REMOTE, format("rank %u at %s %s (seen by rank %u)", peer.member.rank, peer.member.address,
+                                    closed ? "has closed its connection: it has ended, or given up"
+                                           : (std::string("cannot be reached: ") + std::strerror(problem)).c_str(),
+                                    comm.rank()));
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -64,10 +66,48 @@ void make_plain(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+// The descriptors of all sockets, a bit each: a fork may come at any time, so its handler takes no lock. Descriptors
+// past these are as rare as harmless: a peer then waits for the child, too.
+constexpr size_t kWatched = size_t{1} << 16;
+std::atomic<uint64_t> watched[kWatched / 64];
+
+void watch(int fd, bool open) {
+  if (fd < 0 || static_cast<size_t>(fd) >= kWatched) return;
+  const uint64_t bit = uint64_t{1} << (fd % 64);
+  if (open) {
+    watched[fd / 64].fetch_or(bit);
+  } else {
+    watched[fd / 64].fetch_and(~bit);
+  }
+}
+
+void drop_in_child() {
+  const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (size_t i = 0; i < kWatched / 64; ++i) {
+    for (uint64_t bits = watched[i].load(); bits != 0; bits &= bits - 1) {
+      const int fd = static_cast<int>(i * 64) + __builtin_ctzll(bits);
+      if (nowhere >= 0) {
+        ::dup3(nowhere, fd, O_CLOEXEC);
+      } else {
+        ::close(fd);
+      }
+    }
+  }
+  if (nowhere >= 0) ::close(nowhere);
+}
+
 }  // namespace
 
+Socket::Socket(int fd) : fd_(fd) {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, drop_in_child);
+  static_cast<void>(registered);
+  watch(fd, true);
+}
+
 void Socket::close() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  watch(fd_, false);
+  ::close(fd_);
   fd_ = -1;
 }
 

@@ -15,7 +15,8 @@ using Deadline = Clock::time_point;
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
+  // In a forked child a socket leads nowhere, so that the connection ends with the process that made it.
+  explicit Socket(int fd);
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);

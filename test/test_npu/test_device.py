@@ -26,6 +26,15 @@ with torch.npu.device(2):
 assert not any(opened(i) for i in range(torch.npu.device_count()))
 """)
 
+    def test_choosing_a_device_initialises(self):
+        self.run_ok("""
+assert not torch.npu.is_initialized()
+torch.npu.set_device(-1)
+assert not torch.npu.is_initialized()
+torch.npu.set_device(3)
+assert torch.npu.is_initialized() and torch.npu.current_device() == 3
+""")
+
     def test_only_the_device_in_use_is_opened(self):
         self.run_ok("""
 x = torch.ones(4, device="npu:1", requires_grad=True)

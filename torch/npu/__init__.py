@@ -159,7 +159,7 @@ class device_of(device):
 
 
 def set_device(device: Any) -> None:
-    r"""Make an NPU current for this thread.
+    r"""Make an NPU current for this thread. Initialises the NPU, as its CUDA twin does, but opens no device.
 
     Args:
         device (torch.device, str or int): e.g. ``"npu:0"`` or ``0``. Nothing happens for a negative index.
@@ -170,6 +170,7 @@ def set_device(device: Any) -> None:
     """
     index = _get_device_index(device)
     if index >= 0:
+        _lazy_init()  # so that whoever asks, as init_device_mesh does, sees that a device was chosen
         torch._C._npu_setDevice(index)
 
 

@@ -3,9 +3,11 @@
 import concurrent.futures
 import glob
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -60,6 +62,54 @@ def dies(rank, size):
     began = time.monotonic()
     told(lambda: dist.all_reduce(x), "rank 1", "has ended", "operation 2", "ALLREDUCE")
     assert time.monotonic() - began < 10
+
+
+def killed_inside(rank, size, worker):
+    """Rank 1 is killed while collectives run, with or without a child, as a loader's worker, that lives on."""
+    x = torch.ones(2_000_000, device="npu")
+    dist.all_reduce(x)
+    torch.npu.synchronize()
+    if rank == 1:
+        if worker and os.fork() == 0:
+            time.sleep(8)
+            os._exit(0)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    began = time.monotonic()
+
+    def many():
+        while True:
+            dist.all_reduce(x)
+            torch.npu.synchronize()
+
+    told(many, "rank 1", "ended", "ALLREDUCE", "float32[2000000]")
+    assert time.monotonic() - began < 5
+
+
+def forked(rank, size):
+    """A child that a rank forks has no part in the group, ends as any process, and leaves the group as it is."""
+    x = torch.ones(10, device="npu")
+    dist.all_reduce(x, async_op=True).wait()
+    torch.npu.synchronize()
+    unused = dist.new_group()  # without a communicator
+    for end in ("returns", "destroys", "aborts"):
+        pid = os.fork()
+        if pid == 0:
+            for group in (None, unused):
+                told(lambda group=group: dist.all_reduce(x, group=group), "forked", "spawn")
+            if end == "destroys":
+                dist.destroy_process_group()
+            elif end == "aborts":
+                dist.group.WORLD._get_backend(torch.device("npu")).abort()
+            sys.exit(11)
+        deadline = time.monotonic() + 10
+        while (done := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if done[0] == 0:
+            os.kill(pid, signal.SIGKILL)
+        # The code of a rank's own script: see ranks.py, which runs in the child, too.
+        assert done[0] == pid and os.waitstatus_to_exitcode(done[1]) == 11, (end, done)
+        dist.all_reduce(x)
+    assert x.eq(size**4).all().item(), x
 
 
 def hangs(rank, size):
@@ -220,6 +270,17 @@ class TestFaults(unittest.TestCase):
 
     def test_rank_dies(self):
         ranks.run(__file__, "dies", 3, codes={1: 7})
+
+    def test_rank_is_killed(self):
+        ranks.run(__file__, "killed_inside", 3, False, codes={1: -9})
+
+    def test_rank_of_another_host_is_killed(self):
+        """Its connections end with it, though it has a child."""
+        env = lambda rank: {"ASCEND_SIM_HOST": f"host{rank}", "HCCL_IF_IP": "127.0.0.1"}  # noqa: E731
+        ranks.run(__file__, "killed_inside", 2, True, codes={1: -9}, env=env)
+
+    def test_fork_of_a_rank(self):
+        ranks.run(__file__, "forked", 2)
 
     def test_rank_hangs(self):
         ranks.run(__file__, "hangs", 2, timeout=3)

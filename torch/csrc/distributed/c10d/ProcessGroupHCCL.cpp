@@ -12,6 +12,8 @@
 #include <torch/csrc/distributed/c10d/HCCLRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -23,6 +25,13 @@ namespace {
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 
 std::atomic<size_t> groups{0};
+std::atomic<size_t> forks{0};  // between the first process and this one, since the first group
+
+size_t count_forks() {
+  static const int watched = ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)watched;
+  return forks.load();
+}
 
 bool flag(const char* name) {
   const char* value = c10::npu::environment(name);
@@ -124,22 +133,29 @@ ProcessGroupHCCL::ProcessGroupHCCL(const c10::intrusive_ptr<Store>& store, int r
       store_(store),
       options_(std::move(options)),
       blocking_wait_(flag("TORCH_HCCL_BLOCKING_WAIT") || flag("HCCL_BLOCKING_WAIT")),
-      id_(groups.fetch_add(1)) {
+      id_(groups.fetch_add(1)),
+      born_(count_forks()) {
   hccl_require();
   TORCH_CHECK_WITH(ValueError, c10::npu::device_count() > 0, "the hccl back end needs an npu, but there is none");
   TORCH_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " is out of range: the group has ", size, " ranks");
   hccl_recorder_name_group(id_, options_->group_name, options_->group_desc, options_->global_ranks_in_group);
-  watchdog_ = std::thread([this] { watchdog(); });
+  watchdog_ = std::make_unique<std::thread>([this] { watchdog(); });
   init();
 }
 
 ProcessGroupHCCL::~ProcessGroupHCCL() {
+  if (is_forked()) {  // destroying these waits for threads of the parent
+    static_cast<void>(watchdog_.release());
+    static_cast<void>(states_changed_.release());
+    static_cast<void>(new auto(std::move(channels_)));
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(states_mutex_);
     stopping_ = true;
   }
-  states_changed_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
+  states_changed_->notify_all();
+  watchdog_->join();
   // A program that ends without destroy_process_group leaves others waiting rather than itself: what runs is aborted.
   bool idle = true;
   for (const auto& state : states_) idle = idle && (c10::npu::is_shut_down() || state->done());
@@ -340,7 +356,14 @@ c10::intrusive_ptr<Backend> ProcessGroupHCCL::split(const c10::intrusive_ptr<Sto
 
 // ---- failure
 
+bool ProcessGroupHCCL::is_forked() const { return born_ != forks.load(std::memory_order_relaxed); }
+
 void ProcessGroupHCCL::check_failed() const {
+  if (C10_UNLIKELY(is_forked())) {
+    raise(group_text() +
+          ": this process was forked after the group had been made, and has no part in it; start workers with the "
+          "spawn method, or fork before init_process_group");
+  }
   if (C10_LIKELY(!failed_.load(std::memory_order_acquire))) return;
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   raise("The group has failed, destroy it with torch.distributed.destroy_process_group(): " + failure_);
@@ -354,16 +377,16 @@ void ProcessGroupHCCL::watch(std::shared_ptr<State> state) {
     asleep = watchdog_sleeps_;
   }
   // Between its looks it finds what has come by itself: waking it for each operation would cost more than a small one.
-  if (asleep) states_changed_.notify_all();
+  if (asleep) states_changed_->notify_all();
 }
 
 void ProcessGroupHCCL::watchdog() {
   std::unique_lock<std::mutex> lock(states_mutex_);
   for (;;) {
     watchdog_sleeps_ = true;
-    states_changed_.wait(lock, [this] { return stopping_ || !states_.empty(); });
+    states_changed_->wait(lock, [this] { return stopping_ || !states_.empty(); });
     watchdog_sleeps_ = false;
-    states_changed_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
+    states_changed_->wait_for(lock, kWatchInterval, [this] { return stopping_; });
     // A last look: what failed just before the group goes is written down, too.
     const bool last = stopping_;
     if (last && states_.empty()) return;
@@ -384,7 +407,7 @@ void ProcessGroupHCCL::look_after_all(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   states_.splice(states_.begin(), states);
-  states_changed_.notify_all();
+  states_changed_->notify_all();
 }
 
 void ProcessGroupHCCL::look_after(std::list<std::shared_ptr<State>>& states) {
@@ -455,6 +478,7 @@ ErrorType ProcessGroupHCCL::getError() {
 }
 
 void ProcessGroupHCCL::abort() {
+  if (is_forked()) return;
   std::map<std::string, std::shared_ptr<HCCLChannel>> channels;
   {
     const std::lock_guard<std::mutex> lock(channels_mutex_);
@@ -469,6 +493,7 @@ void ProcessGroupHCCL::abort() {
 }
 
 void ProcessGroupHCCL::shutdown() {
+  if (is_forked()) return;
   {
     // What has failed since the watchdog looked last is written down before the channels, which know of it, go.
     std::unique_lock<std::mutex> lock(states_mutex_);
@@ -483,6 +508,7 @@ void ProcessGroupHCCL::shutdown() {
 }
 
 void ProcessGroupHCCL::waitForPendingWorks() {
+  if (is_forked()) return;
   std::unique_lock<std::mutex> lock(states_mutex_);
   std::list<std::shared_ptr<State>> states = states_;
   lock.unlock();

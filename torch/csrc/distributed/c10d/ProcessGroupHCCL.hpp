@@ -13,6 +13,11 @@
 // A watchdog thread looks after the collectives under way. When one fails, or is not done within its time-out, it ends
 // the group: communicators are aborted, so that streams go on, and the reason is raised by everything that asks: a wait
 // for the device or its streams, Work::wait, and each later call of the group.
+//
+// Note [Forked groups]
+// A process that was forked from a rank has the group's objects, but neither its watchdog nor its device, and locks may
+// be held there by threads that it does not have. So it is refused every operation, and the group's end does nothing in
+// it: what would wait for the watchdog, or end the parent's communicators, is left as it is.
 
 #include <c10/npu/NPUEvent.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -199,6 +204,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   void retire(State& state);
   void fail_group(const std::string& reason, bool timed_out);
   void check_failed() const;
+  // Whether this process was forked after the group was made.
+  bool is_forked() const;
   std::string describe(const Launch& launch, uint64_t sequence) const;
   c10::intrusive_ptr<Work> point_to_point(Tensors& tensors, int peer, int tag, bool sends);
   std::string group_text() const;
@@ -206,7 +213,8 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   const c10::intrusive_ptr<Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const bool blocking_wait_;
-  const size_t id_;  // among the process's groups, for the flight recorder
+  const size_t id_;    // among the process's groups, for the flight recorder
+  const size_t born_;  // how often the process had been forked
   std::atomic<uint64_t> sequence_{0}, messages_{0};
 
   std::mutex channels_mutex_;
@@ -225,11 +233,11 @@ class TORCH_API ProcessGroupHCCL : public Backend {
   Batch batch_;
 
   std::mutex states_mutex_;
-  std::condition_variable states_changed_;
+  std::unique_ptr<std::condition_variable> states_changed_ = std::make_unique<std::condition_variable>();
   std::list<std::shared_ptr<State>> states_;
   bool stopping_ = false;
   bool watchdog_sleeps_ = false;  // until there is something to look after
-  std::thread watchdog_;
+  std::unique_ptr<std::thread> watchdog_;
 
   mutable std::mutex failure_mutex_;
   std::string failure_;
