@@ -106,7 +106,8 @@ class LlmOpsTestCase(_TestCase):
         compiled_args, compiled_kwargs = to_npu((call.args, call.kwargs))
         compiled = torch.compile(lambda *a, **k: call.overload(*a, **k), backend="aot_eager", fullgraph=True)
         result = compiled(*compiled_args, **compiled_kwargs)
-        self.assertEqual(comparable(result), comparable(plain), msg=call.name)
+        # The operands lie elsewhere, and a product's last bit may depend on the alignment: one of bfloat16 is allowed.
+        self.assertEqual(comparable(result), comparable(plain), msg=call.name, atol=1e-6, rtol=2**-8)
         self.assertEqual(comparable(compiled_args), comparable(args), msg=f"{call.name}: what it writes")
 
     def check_calls(self, family: str, calls: list[Call]) -> None:
