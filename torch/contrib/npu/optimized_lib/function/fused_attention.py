@@ -8,7 +8,7 @@ from torch import Tensor
 _WIDTH = 64  # of a head
 
 
-def _heads(name: str, hidden_states: Tensor, attention_mask: Tensor) -> tuple[int, int, int, int]:
+def _heads(name: str, hidden_states: Tensor, attention_mask: Tensor) -> tuple[int, int, int]:
     # How the rows of hidden_states are batch and queries, and its columns heads.
     if hidden_states.dim() != 2 or attention_mask.dim() != 4:
         raise RuntimeError(
@@ -22,7 +22,7 @@ def _heads(name: str, hidden_states: Tensor, attention_mask: Tensor) -> tuple[in
             f"{name}: hidden_states must be ({batch} * {length}, a multiple of {_WIDTH}) for an attention_mask of "
             f"{tuple(attention_mask.shape)}, but is {tuple(hidden_states.shape)}"
         )
-    return batch, length, columns // _WIDTH, _WIDTH
+    return batch, length, columns // _WIDTH
 
 
 def npu_fused_attention(
@@ -54,9 +54,9 @@ def npu_fused_attention(
     Raises:
         RuntimeError: for shapes, dtypes and probabilities that do not fit.
     """
-    batch, length, heads, width = _heads("npu_fused_attention", hidden_states, attention_mask)
+    batch, length, heads = _heads("npu_fused_attention", hidden_states, attention_mask)
     layers = [
-        torch.addmm(bias, hidden_states, kernel).view(batch, length, heads, width).transpose(1, 2)
+        torch.addmm(bias, hidden_states, kernel).view(batch, length, heads, _WIDTH).transpose(1, 2)
         for kernel, bias in ((query_kernel, query_bias), (key_kernel, key_bias), (value_kernel, value_bias))
     ]
     return torch.npu_fused_attention_score(*layers, attention_mask, scale, keep_prob)  # type: ignore[attr-defined]
