@@ -8,6 +8,8 @@ A library that is not installed is left out, and keeps its place in the document
 """
 
 import argparse
+import ast
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -17,16 +19,30 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[1] / "docs" / "libraries.md"
+NOTHING_MS = 0.1
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
-MISSING = 77
 
 
 def scripts() -> list[str]:
     return sorted(path.stem.removeprefix("use_") for path in HERE.glob("use_*.py"))
 
 
+def missing(name: str) -> bool:
+    """Whether a library is not installed that a script's main() names: importing the script would need it already."""
+    script = ast.parse((HERE / f"use_{name}.py").read_text())
+    calls = [node for node in ast.walk(script) if isinstance(node, ast.Call) and ast.unparse(node.func) == "main"]
+    try:
+        for distribution in calls[-1].args:
+            importlib.metadata.version(ast.literal_eval(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
+
+
 def run(name: str, quick: bool, timeout: float) -> dict | None:
     """What a script has found; None where its library is not installed."""
+    if missing(name):
+        return None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         command = [sys.executable, str(HERE / f"use_{name}.py"), "--json", str(file), *(["--quick"] if quick else [])]
@@ -37,8 +53,6 @@ def run(name: str, quick: bool, timeout: float) -> dict | None:
             )
         except subprocess.TimeoutExpired:
             return {"versions": {}, "rows": [], "failure": f"not finished after {timeout:.0f} s"}
-        if done.returncode == MISSING:
-            return None
         if not file.is_file():
             return {"versions": {}, "rows": [], "failure": f"ended with status {done.returncode}"}
         return json.loads(file.read_text())
@@ -58,7 +72,8 @@ def lines_of(name: str, result: dict) -> list[str]:
     versions = ", ".join(f"{library} {version}" for library, version in result["versions"].items())
     lines = [f"| {name} | {versions} | | **{result['failure']}** | | |"] if result.get("failure") else []
     for row in result["rows"]:
-        ratio = "" if not row["npu_ms"] or not row["cpu_ms"] else f"{row['npu_ms'] / row['cpu_ms']:.2f}"
+        # A check of a launcher has nothing to do on the CPU.
+        ratio = f"{row['npu_ms'] / row['cpu_ms']:.2f}" if row["npu_ms"] and (row["cpu_ms"] or 0) > NOTHING_MS else ""
         on_cpu = ", ".join(f"`{operator}`" for operator in row["on_cpu"])
         lines.append(f"| {name} | {versions} | {row['what']} | {result_of(row)} | {ratio} | {on_cpu} |")
     return lines

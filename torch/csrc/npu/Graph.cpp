@@ -5,6 +5,7 @@
 #include <c10/npu/NPUGraphsC10Utils.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
+#include <torch/csrc/npu/StreamOf.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace torch::npu {
@@ -18,10 +19,6 @@ at::GraphCaptureMode mode_of(const std::string& name) {
   if (name == "thread_local") return at::GraphCaptureMode::ThreadLocal;
   if (name == "relaxed") return at::GraphCaptureMode::Relaxed;
   TORCH_CHECK(false, "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got ", name);
-}
-
-c10::npu::NPUStream stream_of(int64_t id, int64_t device) {
-  return c10::npu::NPUStream::unpack3(id, static_cast<c10::DeviceIndex>(device), c10::DeviceType::PrivateUse1);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <c10/npu/NPUTaskQueue.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/npu/Bindings.h>
+#include <torch/csrc/npu/StreamOf.h>
 
 #include <memory>
 #include <utility>
@@ -20,10 +21,6 @@ namespace {
 namespace py = pybind11;
 using c10::DeviceIndex;
 using c10::npu::NPUStream;
-
-NPUStream stream_of(int64_t stream_id, int64_t device_index) {
-  return NPUStream::unpack3(stream_id, static_cast<DeviceIndex>(device_index), c10::DeviceType::PrivateUse1);
-}
 
 const c10::npu::NPUEvent& event_of(uintptr_t event_id) {
   return *reinterpret_cast<const c10::npu::NPUEvent*>(event_id);
