@@ -212,5 +212,12 @@ struct Relu : ForAll {
     return a < T(0) ? T(0) : a;  // NaN is not less
   }
 };
+// Gradient, operand.
+struct ReluGrad : ForAll {
+  template <class T>
+  static T apply(T g, T x) {
+    return x <= T(0) ? T(0) : g;  // NaN is not less
+  }
+};
 
 }  // namespace acl_sim::tiny

@@ -197,6 +197,8 @@ std::unique_ptr<CompiledOp> compile(const Description& d, CubeRounding rounding)
   const auto is_float = [](const Operand& o) { return !o.absent && o.dtype == ACL_FLOAT; };
   if (std::any_of(op->inputs.begin(), op->inputs.end(), is_float)) op->rounding = rounding;
   decide_choice(*op);
+  // What was tuned is computed as was found best, what rounds as its rounding says.
+  if (op->kernel < 0 && op->rounding == CubeRounding::None) op->small = small_way(*op);
   return op;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/compilation/small.h"
 #include "exec/definition/attr.h"
 #include "exec/definition/op.h"
 #include "exec/definition/tensor_desc.h"
@@ -71,6 +72,7 @@ struct CompiledOp {
   bool narrow = false;                         // one thread computes it: Note [Narrow operators]
   int8_t kernel = -1;                          // of the operator's own; -1: its rule decides, Note [Choices]
   bool tiny_loop = false;                      // def->tiny_fn may run it, if its operands are stored plainly
+  SmallFn small = nullptr;                     // may run it, if its operands are stored plainly: Note [Small operators]
   bool host_inputs = false;                    // some input comes by value
   CubeRounding rounding = CubeRounding::None;  // of fp32 operands, see Note [Cube precision]
   bool reordered = false;                      // some operand's order is not that of its dims

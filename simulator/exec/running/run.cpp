@@ -147,6 +147,14 @@ bool run_tiny_loop(const CompiledOp& op, OpLaunch& launch, Device& device) {
   return op.def->tiny_fn(op.inputs[0].dtype, launch.operand(inputs), in, op.outputs[0].elements);
 }
 
+bool run_small(const CompiledOp& op, OpLaunch& launch, Device& device) {
+  if (!stored_plainly(op, launch, device)) return false;
+  void* operands[OpLaunch::kInline];
+  const size_t count = op.inputs.size() + op.outputs.size();
+  for (size_t i = 0; i < count; ++i) operands[i] = launch.operand(i);
+  return op.small(op, operands);
+}
+
 void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
   DeviceScope scope;
   TinyTeam tiny(op);
@@ -158,8 +166,11 @@ void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
 }
 
 void run_plain(const CompiledOp& op, OpLaunch& launch, Device& device) {
-  if (!(op.tiny_loop && launch.fault == OpFault::None && run_tiny_loop(op, launch, device)))
-    run_general(op, launch, device);
+  if (launch.fault == OpFault::None) {
+    if (op.tiny_loop && run_tiny_loop(op, launch, device)) return;
+    if (op.small && run_small(op, launch, device)) return;
+  }
+  run_general(op, launch, device);
 }
 
 bool watched(const OpLaunch& launch, const Stream& stream) {

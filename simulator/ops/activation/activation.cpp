@@ -94,7 +94,7 @@ SIM_OP(Mish).inputs(1).dtypes(kFloatTypes).run(mish);
 ACTIVATION(HardSigmoid, kFloatTypes, at::cpu::hardsigmoid_out(y, x));
 ACTIVATION(HardSwish, kFloatTypes, at::cpu::hardswish_out(y, x));
 
-GRADIENT(ReluGrad, kRealTypes, at::cpu::threshold_backward_out(y, g, x, 0));
+GRADIENT(ReluGrad, kRealTypes, at::cpu::threshold_backward_out(y, g, x, 0)).tiny(tiny::binary<tiny::ReluGrad>);
 GRADIENT(SiluGrad, kFloatAndComplex, at::cpu::silu_backward_out(y, g, x));
 GRADIENT(HardSigmoidGrad, kFloatTypes, at::cpu::hardsigmoid_backward_out(y, g, x));
 // Both take the activation's result first, then the gradient.

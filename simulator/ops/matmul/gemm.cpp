@@ -11,6 +11,9 @@ extern "C" void dgemm_(const char* transa, const char* transb, const int* m, con
                        const double* alpha, const double* a, const int* lda, const double* b, const int* ldb,
                        const double* beta, double* c, const int* ldc);
 
+// MKL's own; its lower-case names are the Fortran ones, which take a pointer.
+extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
+
 namespace acl_sim {
 namespace {
 
@@ -54,6 +57,22 @@ void gemm_tn(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
 void gemm_tn(int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b, int64_t ldb, double beta,
              double* c, int64_t ldc) {
   column_major('N', 'T', n, m, k, b, ldb, a, lda, beta, c, ldc);
+}
+
+void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
+          int64_t ldb, float beta, float* c, int64_t ldc) {
+  column_major(turn_b ? 'T' : 'N', turn_a ? 'T' : 'N', n, m, k, b, ldb, a, lda, beta, c, ldc);
+}
+void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b,
+          int64_t ldb, double beta, double* c, int64_t ldc) {
+  column_major(turn_b ? 'T' : 'N', turn_a ? 'T' : 'N', n, m, k, b, ldb, a, lda, beta, c, ldc);
+}
+
+OneBlasThread::OneBlasThread() {
+  if (MKL_Set_Num_Threads_Local) before_ = MKL_Set_Num_Threads_Local(1);
+}
+OneBlasThread::~OneBlasThread() {
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(before_);
 }
 
 }  // namespace acl_sim

@@ -8,7 +8,8 @@
 namespace acl_sim {
 namespace {
 
-// List l of tensors that share a layout per position, flattened; outputs alias the inputs they update.
+// List l of tensors that share a layout per position, in the order of their memory; outputs alias the inputs they
+// update.
 class Lists {
  public:
   Lists(OpContext& c, size_t lists) : c_(c), n_(static_cast<size_t>(c.attrs().integer("tensors", 0))), lists_(lists) {
@@ -19,18 +20,19 @@ class Lists {
   size_t size() const { return n_; }
   size_t numbers() const { return lists_ * n_; }  // index of the first input behind the lists
 
-  // Input k of list l, to be read.
-  at::Tensor read(size_t l, size_t k) const {
-    return flat(rows(k) ? c_.in_channels_last(l * n_ + k) : c_.in(l * n_ + k));
+  // The whole list l as output list o, holding the inputs' values.
+  std::vector<at::Tensor> update(size_t l, size_t o) const {
+    std::vector<at::Tensor> list;
+    list.reserve(n_);
+    for (size_t k = 0; k < n_; ++k) list.push_back(update(l, o, k));
+    return list;
   }
-  // The same as output k of output list o, holding the input's values.
-  at::Tensor update(size_t l, size_t o, size_t k) const {
-    const at::Tensor before = read(l, k);
-    const at::Tensor after = flat(rows(k) ? c_.out_channels_last(o * n_ + k) : c_.out(o * n_ + k));
-    if (before.const_data_ptr() != after.const_data_ptr()) {
-      after.copy_(before);
-    }
-    return after;
+  // A list that is only read, of one number each.
+  std::vector<at::Tensor> read(size_t l) const {
+    std::vector<at::Tensor> list;
+    list.reserve(n_);
+    for (size_t k = 0; k < n_; ++k) list.push_back(c_.in(l * n_ + k));
+    return list;
   }
   std::optional<at::Tensor> flag(size_t i) const {
     const size_t at = numbers() + i;
@@ -39,6 +41,16 @@ class Lists {
   double number(size_t i) const { return c_.in_scalar(numbers() + i).toDouble(); }
 
  private:
+  at::Tensor update(size_t l, size_t o, size_t k) const {
+    const size_t in = l * n_ + k, out = o * n_ + k;
+    const bool by_rows = rows(k);
+    const at::Tensor before = by_rows ? c_.in_channels_last(in) : c_.in(in);
+    const at::Tensor after = by_rows ? c_.out_channels_last(out) : c_.out(out);
+    if (before.const_data_ptr() != after.const_data_ptr()) {
+      after.copy_(before);
+    }
+    return by_rows ? after.as_strided({after.numel()}, {1}) : after;
+  }
   bool rows(size_t k) const {
     for (size_t l = 0; l < lists_; ++l) {
       if (stored_channels_last(c_.in_any(l * n_ + k))) {
@@ -47,7 +59,6 @@ class Lists {
     }
     return false;
   }
-  static at::Tensor flat(const at::Tensor& t) { return t.as_strided({t.numel()}, {1}); }
 
   OpContext& c_;
   size_t n_, lists_;
@@ -59,20 +70,21 @@ void fused_sgd(OpContext& c) {
   const Lists lists(c, with_momentum ? 3 : 2);
   const double decay = lists.number(0), momentum = lists.number(1), lr = lists.number(2), dampening = lists.number(3);
   const std::optional<at::Tensor> scale = lists.flag(4), overflow = lists.flag(5);
-  for (size_t k = 0; k < lists.size(); ++k) {
-    std::vector<at::Tensor> own{lists.update(0, 0, k), lists.update(1, 1, k)};
-    if (with_momentum) own.push_back(lists.update(2, 2, k));
-    // The CPU's kernel leaves half-precision parameters as they were: those are stepped in fp32.
-    const bool half = own[0].element_size() == 2;
-    std::vector<at::Tensor> used = own;
-    if (half) {
-      for (at::Tensor& t : used) t = t.to(at::kFloat);
+  std::vector<std::vector<at::Tensor>> own{lists.update(0, 0), lists.update(1, 1), {}};
+  if (with_momentum) own[2] = lists.update(2, 2);
+  // The CPU's kernel leaves half-precision parameters as they were: those are stepped in fp32.
+  const bool half = own[0][0].element_size() == 2;
+  std::vector<std::vector<at::Tensor>> used = own;
+  if (half) {
+    for (auto& list : used) {
+      for (at::Tensor& t : list) t = t.to(at::kFloat);
     }
-    const at::TensorList p(&used[0], 1), g(&used[1], 1), m = at::TensorList(used).slice(2);
-    at::_fused_sgd_(p, g, m, decay, momentum, lr, dampening, c.attrs().boolean("nesterov", false),
-                    c.attrs().boolean("maximize", false), c.attrs().boolean("is_first_step", false), scale, overflow);
-    if (half) {
-      for (size_t i = 0; i < own.size(); ++i) own[i].copy_(used[i]);
+  }
+  at::_fused_sgd_(used[0], used[1], used[2], decay, momentum, lr, dampening, c.attrs().boolean("nesterov", false),
+                  c.attrs().boolean("maximize", false), c.attrs().boolean("is_first_step", false), scale, overflow);
+  if (half) {
+    for (size_t l = 0; l < own.size(); ++l) {
+      for (size_t k = 0; k < own[l].size(); ++k) own[l][k].copy_(used[l][k]);
     }
   }
 }
@@ -87,19 +99,15 @@ void fused_adam(OpContext& c) {
   const double eps = lists.number(4);
   const bool maximize = c.attrs().boolean("maximize", false);
   const std::optional<at::Tensor> scale = lists.flag(5), overflow = lists.flag(6);
-  for (size_t k = 0; k < lists.size(); ++k) {
-    std::vector<std::vector<at::Tensor>> t(5);
-    for (size_t l = 0; l < steps; ++l) {
-      t[l] = {lists.update(l, l, k)};
-    }
-    const std::vector<at::Tensor> step = {c.in(steps * lists.size() + k)};
-    if (decoupled) {
-      at::_fused_adamw_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
-                        overflow);
-    } else {
-      at::_fused_adam_(t[0], t[1], t[2], t[3], t[4], step, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
-                       overflow);
-    }
+  std::vector<std::vector<at::Tensor>> t(5);
+  for (size_t l = 0; l < steps; ++l) t[l] = lists.update(l, l);
+  const std::vector<at::Tensor> counts = lists.read(steps);
+  if (decoupled) {
+    at::_fused_adamw_(t[0], t[1], t[2], t[3], t[4], counts, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                      overflow);
+  } else {
+    at::_fused_adam_(t[0], t[1], t[2], t[3], t[4], counts, lr, beta1, beta2, decay, eps, amsgrad, maximize, scale,
+                     overflow);
   }
 }
 

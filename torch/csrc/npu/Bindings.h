@@ -22,7 +22,7 @@ void bind_activities(pybind11::module_& m);       // KinetoProfiler.cpp: device 
 void bind_profiling(pybind11::module_& m);        // Profiling.cpp: result folders, ranges and marks of aclprof*
 void bind_operator_lines(pybind11::module_& m);   // OperatorLines.cpp: which line called an operator
 void bind_graph_mode(pybind11::module_& m);       // GraphMode.cpp: fused groups of torch.compile, lazy graph mode
-void bind_optimizer(pybind11::module_& m);        // Optimizer.cpp: what a step in one pass asks of parameters
+void bind_optimizer(pybind11::module_& m);        // Optimizer.cpp: whole steps of optimizers
 void register_profiler_stubs();                   // ProfilerStubs.cpp: device time of upstream's profiler
 
 }  // namespace torch::npu

@@ -3,6 +3,7 @@
 
 #include <ATen/native/npu/Compositions.h>
 #include <ATen/native/npu/frame/command/DeviceOf.h>
+#include <ATen/native/npu/frame/command/HostScalar.h>
 #include <ATen/native/npu/frame/command/OpCommand.h>
 #include <ATen/native/npu/frame/inference/Composed.h>
 #include <ATen/native/npu/frame/layout/Strides.h>
@@ -115,7 +116,7 @@ void adam(const char* name, bool decoupled, TensorList params, TensorList grads,
   add_lists(cmd, {params, grads, exp_avgs, exp_avg_sqs, maxima}, false);
   for (const Tensor& step : steps) {
     TORCH_CHECK(step.numel() == 1, name, ": a step must be one number, but has ", step.numel());
-    step.is_cpu() ? cmd.Input(step.item(), kFloat) : cmd.Input(step);
+    step.is_cpu() ? cmd.Input(read_cpu_scalar(step), kFloat) : cmd.Input(step);
   }
   add_rate(cmd, lr);
   for (const double number : {beta1, beta2, weight_decay, eps}) {
