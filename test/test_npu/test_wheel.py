@@ -3,6 +3,7 @@
 import csv
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,11 @@ class TestInstallation(unittest.TestCase):
 
     def test_pip_check_names_nothing_of_ours(self):
         done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        # Libraries that were installed with --no-deps may miss what belongs to them; not our concern.
+        ours = {"torch", "torch-npu", "torch_npu", "torchgen", "functorch", "apex"}
+        complaints = [line for line in done.stdout.splitlines() if ours & set(re.findall(r"[\w-]+", line))]
+        self.assertTrue(done.stdout, done.stderr)
+        self.assertEqual(complaints, [])
 
     def test_record_lists_every_file(self):
         # What RECORD lists is what an uninstallation removes.
