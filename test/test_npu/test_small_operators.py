@@ -62,7 +62,7 @@ class TestSmallOperators(unittest.TestCase):
             self.assertTrue(torch.equal(*found), dtype)
 
     def test_sums_and_means(self):
-        """No further from fp64 than the CPU, over any dimensions."""
+        """Bit for bit what the CPU gives, over any dimensions: a sum may scale numbers of a wider type, as in cov."""
         shapes = [(7,), (6, 65), (65, 6), (4, 5, 6), (3, 4, 5, 6), (1, 9), (9, 1), (128, 200), (1,), (2, 1, 3)]
         for shape in shapes:
             x = numbers(*shape) + 1
@@ -71,10 +71,7 @@ class TestSmallOperators(unittest.TestCase):
                     for name, keep in itertools.product(("sum", "mean"), (False, True)):
                         with self.subTest(name, shape=shape, dims=dims, keep=keep):
                             got = getattr(x.npu(), name)(dims, keepdim=keep)
-                            exact = getattr(x.double(), name)(dims, keepdim=keep)
-                            self.assertEqual(got.shape, exact.shape)
-                            least = off(getattr(x, name)(dims, keepdim=keep), exact)
-                            self.assertLessEqual(off(got, exact), max(1.2e-7, least))
+                            self.assertTrue(torch.equal(got.cpu(), getattr(x, name)(dims, keepdim=keep)))
         x = torch.ones(3, 4)
         x[0, 0], x[1, 1], x[2, :2] = float("nan"), float("inf"), torch.tensor([float("inf"), -float("inf")])
         for dim in (0, 1):
