@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[1] / "docs" / "libraries.md"
-NOTHING_MS = 0.1
+NOTHING_MS = 0.5
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 
 
