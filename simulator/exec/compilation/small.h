@@ -8,7 +8,7 @@
 //
 //   SIM_SMALL(MatMulV2, choose_product);
 //
-// It runs on one thread, where every operand is stored plainly, and rounds no less exactly than the operator's other
+// It runs in a team of one thread (run.cpp), where every operand is stored plainly, and rounds no less exactly than the operator's other
 // ways. What host values say (numbers, axes) is known only at the launch, so it may still decline, having written
 // nothing; then the operator runs as all others do.
 

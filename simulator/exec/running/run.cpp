@@ -139,19 +139,16 @@ bool stored_plainly(const CompiledOp& op, OpLaunch& launch, Device& device) {
   return true;
 }
 
-bool run_tiny_loop(const CompiledOp& op, OpLaunch& launch, Device& device) {
-  if (!stored_plainly(op, launch, device)) return false;
-  const void* in[4];
-  const size_t inputs = op.inputs.size();
-  for (size_t i = 0; i < inputs; ++i) in[i] = launch.operand(i);
-  return op.def->tiny_fn(op.inputs[0].dtype, launch.operand(inputs), in, op.outputs[0].elements);
-}
-
-bool run_small(const CompiledOp& op, OpLaunch& launch, Device& device) {
-  if (!stored_plainly(op, launch, device)) return false;
+// By the operator's loop or way for small operands; false if neither applies.
+bool run_without_tensors(const CompiledOp& op, OpLaunch& launch, Device& device) {
+  if (!(op.tiny_loop || op.small) || launch.fault != OpFault::None || !stored_plainly(op, launch, device)) return false;
   void* operands[OpLaunch::kInline];
-  const size_t count = op.inputs.size() + op.outputs.size();
+  const size_t inputs = op.inputs.size(), count = inputs + op.outputs.size();
   for (size_t i = 0; i < count; ++i) operands[i] = launch.operand(i);
+  const auto& result = op.outputs[0];
+  if (op.tiny_loop && op.def->tiny_fn(op.inputs[0].dtype, operands[inputs], operands, result.elements)) return true;
+  if (!op.small) return false;
+  const TinyTeam tiny(op);
   return op.small(op, operands);
 }
 
@@ -166,11 +163,7 @@ void run_general(const CompiledOp& op, OpLaunch& launch, Device& device) {
 }
 
 void run_plain(const CompiledOp& op, OpLaunch& launch, Device& device) {
-  if (launch.fault == OpFault::None) {
-    if (op.tiny_loop && run_tiny_loop(op, launch, device)) return;
-    if (op.small && run_small(op, launch, device)) return;
-  }
-  run_general(op, launch, device);
+  if (!run_without_tensors(op, launch, device)) run_general(op, launch, device);
 }
 
 bool watched(const OpLaunch& launch, const Stream& stream) {

@@ -11,9 +11,6 @@ extern "C" void dgemm_(const char* transa, const char* transb, const int* m, con
                        const double* alpha, const double* a, const int* lda, const double* b, const int* ldb,
                        const double* beta, double* c, const int* ldc);
 
-// MKL's own; its lower-case names are the Fortran ones, which take a pointer.
-extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));
-
 namespace acl_sim {
 namespace {
 
@@ -66,13 +63,6 @@ void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const float
 void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b,
           int64_t ldb, double beta, double* c, int64_t ldc) {
   column_major(turn_b ? 'T' : 'N', turn_a ? 'T' : 'N', n, m, k, b, ldb, a, lda, beta, c, ldc);
-}
-
-OneBlasThread::OneBlasThread() {
-  if (MKL_Set_Num_Threads_Local) before_ = MKL_Set_Num_Threads_Local(1);
-}
-OneBlasThread::~OneBlasThread() {
-  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(before_);
 }
 
 }  // namespace acl_sim

@@ -27,16 +27,4 @@ void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const float
 void gemm(bool turn_a, bool turn_b, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b,
           int64_t ldb, double beta, double* c, int64_t ldc);
 
-// While it lives, this thread's products have no team.
-class OneBlasThread {
- public:
-  OneBlasThread();
-  ~OneBlasThread();
-  OneBlasThread(const OneBlasThread&) = delete;
-  OneBlasThread& operator=(const OneBlasThread&) = delete;
-
- private:
-  int before_ = 0;
-};
-
 }  // namespace acl_sim

@@ -29,7 +29,6 @@ bool product(const CompiledOp& op, void* const* operands) {
   T* y = static_cast<T*>(operands[op.inputs.size()]);
   const bool with_bias = has_bias(op);
   for (int64_t r = 0; with_bias && r < m; ++r) std::memcpy(y + r * n, operands[2], static_cast<size_t>(n) * sizeof(T));
-  const OneBlasThread alone;
   gemm(kTurn1, kTurn2, m, n, k, a, kTurn1 ? m : k, b, kTurn2 ? k : n, with_bias ? T{1} : T{0}, y, n);
   return true;
 }
