@@ -8,9 +8,9 @@
 //
 //   SIM_SMALL(MatMulV2, choose_product);
 //
-// It runs in a team of one thread (run.cpp), where every operand is stored plainly, and rounds no less exactly than the operator's other
-// ways. What host values say (numbers, axes) is known only at the launch, so it may still decline, having written
-// nothing; then the operator runs as all others do.
+// It runs in a team of one thread (run.cpp), where every operand is stored plainly, and rounds no less exactly than the
+// operator's other ways. What host values say (numbers, axes) is known only at the launch, so it may still decline,
+// having written nothing; then the operator runs as all others do.
 
 namespace [[gnu::visibility("hidden")]] acl_sim {
 
